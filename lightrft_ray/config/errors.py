@@ -1,0 +1,16 @@
+"""The three kinds of error of a run: the user's, the data's, the infrastructure's."""
+
+
+class UserError(Exception):
+    """A setting or an input that the user must change; the message says what, where and how.
+
+    Entry points print it as one line and exit with status 2, without a traceback.
+    """
+
+
+class DataFault(Exception):
+    """One sample or one prompt that cannot be used: it is skipped and counted."""
+
+
+class InfrastructureError(Exception):
+    """A process, a node or a transport failed or missed its deadline; names who was waited for."""

@@ -1,0 +1,1 @@
+"""Prompts, media, processors and the embedded tasks."""

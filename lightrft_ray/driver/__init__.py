@@ -1,0 +1,1 @@
+"""Placement, rollout, training loop and evaluation."""

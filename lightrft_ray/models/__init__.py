@@ -1,0 +1,1 @@
+"""Actors, critics and reward models in plain PyTorch."""

@@ -1,0 +1,1 @@
+"""Metrics, progress, plots and summaries of a run."""

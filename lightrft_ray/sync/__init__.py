@@ -1,0 +1,1 @@
+"""Publishing weights from learners to generators."""

@@ -1,0 +1,1 @@
+"""Samples, experience, advantages and losses in pure torch: no Ray, no vLLM."""

@@ -1,0 +1,1 @@
+"""One Ray actor class a file."""
