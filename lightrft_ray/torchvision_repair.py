@@ -7,37 +7,47 @@ work. Declaring the two schemas first is enough.
 
 vLLM inspects models in fresh subprocesses, so this must happen in *every* process that imports
 torch: an entry point in the group ``torch.backends`` runs at the end of ``import torch``. It
-declares nothing where torchvision's own library is built for the torch at hand.
+declares nothing where torchvision's own library loads.
 """
 
-import importlib.metadata
+import importlib.util
+from pathlib import Path
 
 import torch
 
 _MISSING_OPERATORS = ("nms", "qnms")
 _SCHEMA = "(Tensor dets, Tensor scores, float iou_threshold) -> Tensor"
-_library: torch.library.Library | None = None
+_declared: list[torch.library.Library] = []  # declarations live as long as their library object
 
 
 def register_missing_operators() -> None:
-    """Declare torchvision's operator schemas if its own library cannot: safe to call twice."""
-    global _library  # noqa: PLW0603  (a Library's declarations live as long as the object)
-    if _library is not None or not _needs_repair():
+    """Declare torchvision's operator schemas if its own library cannot; safe to call twice."""
+    if _declared or not _needs_repair():
         return
-    _library = torch.library.Library("torchvision", "DEF")
+    library = torch.library.Library("torchvision", "DEF")
     for name in _MISSING_OPERATORS:
-        _library.define(name + _SCHEMA)
+        library.define(name + _SCHEMA)
+    _declared.append(library)
 
 
 def _needs_repair() -> bool:
-    """Whether torch has no CUDA while the installed torchvision was built for it.
+    """Whether torchvision is installed with a C library that this torch cannot load.
 
-    torchvision's local version label (``+cpu``) marks the wheels that match the CPU build.
+    Loading the library here is what ``import torchvision`` would do: it registers its operators
+    once, however often it is loaded.
     """
     if torch.version.cuda is not None or torch.version.hip is not None:
         return False
-    try:
-        version = importlib.metadata.version("torchvision")
-    except importlib.metadata.PackageNotFoundError:
+    spec = importlib.util.find_spec("torchvision")
+    if spec is None or spec.origin is None:
         return False
-    return "+cpu" not in version
+    libraries = sorted(Path(spec.origin).parent.glob("_C*.so"))
+    return bool(libraries) and not _loads(libraries[0])
+
+
+def _loads(library: Path) -> bool:
+    try:
+        torch.ops.load_library(str(library))
+    except OSError:
+        return False
+    return True
