@@ -1,1 +1,33 @@
 """Typed run configuration. Imports without torch."""
+
+from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError
+from lightrft_ray.config.run import RunConfig
+from lightrft_ray.config.sections import (
+    AlgorithmConfig,
+    DataConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    ModelConfig,
+    PlacementConfig,
+    RewardConfig,
+    RolloutConfig,
+    SyncConfig,
+    TrainerConfig,
+)
+
+__all__ = [
+    "AlgorithmConfig",
+    "DataConfig",
+    "DataFault",
+    "EvaluationConfig",
+    "InfrastructureError",
+    "LoggingConfig",
+    "ModelConfig",
+    "PlacementConfig",
+    "RewardConfig",
+    "RolloutConfig",
+    "RunConfig",
+    "SyncConfig",
+    "TrainerConfig",
+    "UserError",
+]

@@ -1,0 +1,64 @@
+"""The configuration of a run: its sections and what follows from several of them."""
+
+from pydantic import NonNegativeInt
+
+from lightrft_ray.config.sections import (
+    AlgorithmConfig,
+    DataConfig,
+    EvaluationConfig,
+    LoggingConfig,
+    ModelConfig,
+    NonEmptyStr,
+    PlacementConfig,
+    RewardConfig,
+    RolloutConfig,
+    Section,
+    SyncConfig,
+    TrainerConfig,
+)
+
+
+class RunConfig(Section):
+    """A whole run. Building one with contradictory settings raises pydantic's ValidationError.
+
+    `load_config` and `parse_command_line` turn that into a `UserError` that names the setting.
+    """
+
+    seed: NonNegativeInt = 1
+    """Seed of everything random in the run."""
+    output_dir: NonEmptyStr = "runs/ppo_vl"
+    """Folder for metrics, plots, trajectories and checkpoints."""
+    overwrite_output: bool = False
+    """Replace an earlier run in output_dir."""
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    rollout: RolloutConfig = RolloutConfig()
+    reward: RewardConfig = RewardConfig()
+    algorithm: AlgorithmConfig = AlgorithmConfig()
+    trainer: TrainerConfig = TrainerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    sync: SyncConfig = SyncConfig()
+    placement: PlacementConfig = PlacementConfig()
+    logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def learner_ranks(self) -> int:
+        """Data-parallel learner processes: one a GPU, or the CPU processes where there is none."""
+        placement = self.placement
+        gpus = placement.actor_num_nodes * placement.actor_num_gpus_per_node
+        return gpus or placement.cpu_learner_ranks
+
+    @property
+    def uses_reference(self) -> bool:
+        """Whether the run needs reference log-probs."""
+        return self.algorithm.init_kl_coef > 0
+
+    @property
+    def uses_critic(self) -> bool:
+        """Whether the run trains a critic."""
+        return self.algorithm.advantage_estimator == "gae"
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that one step generates and learns from."""
+        return self.rollout.rollout_batch_size * self.rollout.n_samples_per_prompt

@@ -1,0 +1,306 @@
+"""The sections of a run's configuration: every setting with its type, default and one line.
+
+The defaults are those of the embedded demo, which runs on a CPU. The string below a setting is its
+line in `--help`. A leaf name is unique over all sections, so `--n_samples_per_prompt` means the
+same as `--rollout.n_samples_per_prompt`.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+NonEmptyStr = Annotated[str, Field(min_length=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+DiscountFactor = Annotated[float, Field(ge=0, le=1)]
+AdamBeta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """Rules of every section: unknown names, conversions between types and changes are errors."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        validate_default=True,
+    )
+
+
+class ModelConfig(Section):
+    """Checkpoints of the policy, the reference and the critic."""
+
+    pretrain: NonEmptyStr = "embedded:tiny-qwen2.5-vl"
+    """Policy to train: Hugging Face name, folder, or embedded:NAME."""
+    ref_pretrain: NonEmptyStr | None = None
+    """Reference model of the KL term (null: pretrain)."""
+    critic_pretrain: NonEmptyStr | None = None
+    """Model the critic starts from (null: pretrain)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Parameter type of learners and generators."""
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
+    """Attention of learners, reference and critic."""
+    gradient_checkpointing: bool = False
+    """Recompute activations in the backward pass to save memory."""
+    trust_remote_code: bool = False
+    """Run Python code that comes with a checkpoint."""
+
+    @model_validator(mode="after")
+    def _flash_attention_needs_half_precision(self) -> Self:
+        if self.attn_implementation == "flash_attention_2" and self.dtype == "float32":
+            raise ValueError(
+                "model.attn_implementation flash_attention_2 has no float32 kernels: "
+                "set model.dtype to bfloat16, or model.attn_implementation to sdpa"
+            )
+        return self
+
+
+class DataConfig(Section):
+    """Prompts to train and evaluate on."""
+
+    prompt_data: NonEmptyStr = "embedded:digits"
+    """Training prompts: a JSONL file, or embedded:NAME."""
+    eval_data: NonEmptyStr | None = None
+    """Evaluation prompts (null: none; embedded data bring their held-out split)."""
+    input_key: NonEmptyStr = "prompt"
+    """Column of the prompt: text or chat messages."""
+    image_key: NonEmptyStr = "images"
+    """Column of the image paths."""
+    reference_key: NonEmptyStr = "reference"
+    """Column of the reference answer."""
+    label_key: NonEmptyStr = "label"
+    """Column of the label that a reward function may choose by."""
+    image_root: NonEmptyStr | None = None
+    """Folder that relative image paths start from (null: the file's folder)."""
+    system_prompt: str | None = None
+    """System message before each prompt (null: none)."""
+    prompt_max_len: PositiveInt = 128
+    """Longest prompt in tokens, expanded image tokens included."""
+    max_samples: PositiveInt | None = None
+    """Training prompts to read (null: all)."""
+    eval_max_samples: PositiveInt | None = None
+    """Evaluation prompts to read (null: all)."""
+    max_bad_fraction: Fraction = 0.05
+    """Share of unusable rows past which the run stops."""
+    cache_dir: NonEmptyStr | None = None
+    """Folder of embedded models and data (null: ~/.cache/lightrft_ray)."""
+
+
+def _no_staleness_yet(value: int) -> int:
+    if value != 0:
+        raise ValueError("asynchronous runs are not implemented yet: set it to 0")
+    return value
+
+
+def _top_k_or_all(value: int) -> int:
+    if value != -1 and value < 1:
+        raise ValueError("set it to -1 (all tokens) or to at least 1")
+    return value
+
+
+class RolloutConfig(Section):
+    """Generation of samples by vLLM."""
+
+    rollout_batch_size: PositiveInt = 32
+    """Prompts of a step."""
+    n_samples_per_prompt: PositiveInt = 8
+    """Samples of one prompt."""
+    generate_max_len: PositiveInt = 8
+    """Longest response in tokens."""
+    temperature: PositiveFloat = 1.0
+    """Sampling temperature; log-probs are of the distribution it gives."""
+    top_p: PositiveFraction = 1.0
+    """Probability mass to sample from."""
+    top_k: Annotated[int, AfterValidator(_top_k_or_all)] = -1
+    """Most probable tokens to sample from (-1: all)."""
+    vllm_num_engines: PositiveInt = 1
+    """Generators."""
+    vllm_tensor_parallel_size: PositiveInt = 1
+    """GPUs (or CPU processes) of one generator."""
+    vllm_gpu_memory_utilization: PositiveFraction = 0.85
+    """Share of a GPU's memory that a generator takes (GPU only)."""
+    vllm_max_num_seqs: PositiveInt = 256
+    """Sequences that a generator decodes at once."""
+    vllm_enforce_eager: bool = True
+    """Decode without CUDA graphs and compilation."""
+    vllm_kv_cache_gb: PositiveFloat = 1.0
+    """Key-value cache of a generator in GB (CPU only)."""
+    generate_timeout: PositiveFloat = 600
+    """Seconds to wait for the samples of one prompt."""
+    max_staleness: Annotated[int, AfterValidator(_no_staleness_yet)] = 0
+    """Weight versions that generation may run ahead of learning (0: synchronous)."""
+
+
+class RewardConfig(Section):
+    """Scoring of samples."""
+
+    reward_fn: NonEmptyStr = "exact_match"
+    """Ready-made name, path/to/file.py that defines reward_func, or package.module.function."""
+    max_failed_fraction: Fraction = 0.1
+    """Share of samples without a reward past which the run stops."""
+    reward_timeout: PositiveFloat = 60
+    """Seconds to wait for the rewards of one batch."""
+
+
+def _resolve_estimator_alias(value: object) -> object:
+    return "group_norm" if value == "grpo" else value
+
+
+class AlgorithmConfig(Section):
+    """Advantages, KL and policy loss."""
+
+    advantage_estimator: Annotated[
+        Literal["group_norm", "gae"], BeforeValidator(_resolve_estimator_alias)
+    ] = "group_norm"
+    """Advantages by comparison in the group (grpo is another name for it) or with a critic."""
+    gamma: DiscountFactor = 1.0
+    """Discount of future rewards (gae only)."""
+    lambd: DiscountFactor = 1.0
+    """Lambda of generalized advantage estimation (gae only)."""
+    whiten_advantages: bool | None = None
+    """Give the batch's advantages mean 0 and variance 1 (null: with gae only)."""
+    init_kl_coef: NonNegativeFloat = 0.0
+    """Weight of the KL term against the reference (0: no reference)."""
+    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
+    """Estimator of the KL from sampled tokens."""
+    use_kl_loss: bool = True
+    """KL as a loss term (false: taken off the reward)."""
+    eps_clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """The probability ratio is clipped below 1 - eps_clip."""
+    eps_clip_high: PositiveFloat | None = None
+    """The probability ratio is clipped above 1 + eps_clip_high (null: eps_clip)."""
+    value_clip: PositiveFloat = 0.2
+    """Largest change of a value in the critic's loss."""
+    old_log_probs: Literal["rollout", "learner"] = "rollout"
+    """Log-probs below the ratio: the generator's, or the learner's before the update."""
+
+    @property
+    def clip_bounds(self) -> tuple[float, float]:
+        """Smallest and largest probability ratio that the policy loss lets through."""
+        high = self.eps_clip if self.eps_clip_high is None else self.eps_clip_high
+        return 1 - self.eps_clip, 1 + high
+
+    @property
+    def whitens_advantages(self) -> bool:
+        """`whiten_advantages` with its default filled in."""
+        if self.whiten_advantages is None:
+            return self.advantage_estimator == "gae"
+        return self.whiten_advantages
+
+    @model_validator(mode="after")
+    def _discounts_need_a_critic(self) -> Self:
+        for name in ("gamma", "lambd"):
+            if self.advantage_estimator == "group_norm" and getattr(self, name) != 1.0:
+                raise ValueError(
+                    f"algorithm.{name} does nothing with algorithm.advantage_estimator "
+                    f"group_norm: set algorithm.{name} to 1.0, or the estimator to gae"
+                )
+        return self
+
+
+class TrainerConfig(Section):
+    """Optimization by the learners."""
+
+    num_steps: PositiveInt = 150
+    """Steps of the run; each generates, scores, learns and publishes once."""
+    max_epochs: PositiveInt = 1
+    """Passes over the samples of a step."""
+    train_batch_size: PositiveInt = 256
+    """Samples of an optimizer step, all ranks together."""
+    micro_train_batch_size: PositiveInt = 256
+    """Samples of one forward and backward pass on one rank."""
+    micro_rollout_batch_size: PositiveInt = 256
+    """Samples of one scoring pass on one worker."""
+    actor_learning_rate: NonNegativeFloat = 5e-4
+    """Peak learning rate of the policy."""
+    critic_learning_rate: NonNegativeFloat = 1e-3
+    """Peak learning rate of the critic."""
+    lr_warmup_steps: NonNegativeInt = 0
+    """Optimizer steps over which the learning rate rises from 0."""
+    lr_scheduler: Literal["constant", "cosine", "linear"] = "constant"
+    """Course of the learning rate after the warm-up; cosine and linear end at 0."""
+    adam_betas: Annotated[tuple[AdamBeta, AdamBeta], Field(strict=False)] = (0.9, 0.95)
+    """Decay rates of Adam's two moments."""
+    l2: NonNegativeFloat = 0.0
+    """Decoupled weight decay of Adam."""
+    max_norm: PositiveFloat = 1.0
+    """Gradient norm past which gradients are scaled down."""
+    zero_stage: Literal[0, 1, 2, 3] = 1
+    """DeepSpeed ZeRO stage: what the ranks share out among them."""
+    row_layout: Literal["shared_prefix", "packed", "padded"] = "shared_prefix"
+    """Rows of a micro-batch: one prompt and its samples, packed samples, or padded samples."""
+    learner_timeout: PositiveFloat = 600
+    """Seconds to wait for one call of a learner, reference or critic."""
+
+
+class EvaluationConfig(Section):
+    """Evaluation on held-out prompts."""
+
+    eval_steps: NonNegativeInt = 50
+    """Steps between evaluations (0: only before and after the run)."""
+    eval_temperature: NonNegativeFloat = 0.0
+    """Sampling temperature of evaluation (0: greedy)."""
+    eval_generate_max_len: PositiveInt | None = None
+    """Longest response in evaluation, in tokens (null: generate_max_len)."""
+
+
+class SyncConfig(Section):
+    """Publication of weights from the learners to the generators."""
+
+    transport: Literal["object_store"] = "object_store"
+    """How weights travel: through the Ray object store."""
+    bucket_mb: PositiveInt = 256
+    """Size of one bucket of weights in MB."""
+    publish_timeout: PositiveFloat = 120
+    """Seconds to wait for a publication."""
+    canary_max_abs_diff: PositiveFloat = 1e-3
+    """Log-prob gap of learner and generator past which the run stops (bfloat16: set it higher)."""
+
+
+class PlacementConfig(Section):
+    """Processes and GPUs of each model."""
+
+    actor_num_nodes: PositiveInt = 1
+    """Nodes of the learners (GPU only)."""
+    actor_num_gpus_per_node: NonNegativeInt = 0
+    """GPUs of the learners on each node (0: CPU processes)."""
+    critic_num_nodes: PositiveInt = 1
+    """Nodes of the critic (GPU only)."""
+    critic_num_gpus_per_node: NonNegativeInt = 0
+    """GPUs of the critic on each node (0: CPU processes)."""
+    ref_num_nodes: PositiveInt = 1
+    """Nodes of the reference (GPU only)."""
+    ref_num_gpus_per_node: NonNegativeInt = 0
+    """GPUs of the reference on each node (0: CPU processes)."""
+    cpu_learner_ranks: PositiveInt = 1
+    """Learner processes when actor_num_gpus_per_node is 0."""
+    cpu_ref_workers: PositiveInt = 1
+    """Reference processes when ref_num_gpus_per_node is 0."""
+    vllm_use_gpu: bool = False
+    """Give each generator vllm_tensor_parallel_size GPUs (false: CPU)."""
+    placement_timeout: PositiveFloat = 60
+    """Seconds to wait for the cluster to provide the processes and GPUs."""
+    cpu_threads_per_worker: PositiveInt = 2
+    """PyTorch threads of each CPU process."""
+
+
+class LoggingConfig(Section):
+    """What a run shows and writes."""
+
+    use_tensorboard: bool = True
+    """Write TensorBoard events to output_dir."""
+    progress: Literal["auto", "live", "plain", "off"] = "auto"
+    """Progress on the terminal (auto: live on a terminal, plain elsewhere)."""
