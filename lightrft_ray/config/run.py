@@ -1,18 +1,26 @@
-"""The configuration of a run: its sections and what follows from several of them."""
+"""The configuration of a run: its sections and what follows from several of them together."""
 
-from pydantic import NonNegativeInt
+from typing import Self
 
+from pydantic import NonNegativeInt, model_validator
+
+from lightrft_ray.config.checks import (
+    check_attention,
+    check_auxiliary_models,
+    check_batches,
+    check_group_size,
+    check_warmup,
+)
+from lightrft_ray.config.fields import NonEmptyStr, Section
 from lightrft_ray.config.sections import (
     AlgorithmConfig,
     DataConfig,
     EvaluationConfig,
     LoggingConfig,
     ModelConfig,
-    NonEmptyStr,
     PlacementConfig,
     RewardConfig,
     RolloutConfig,
-    Section,
     SyncConfig,
     TrainerConfig,
 )
@@ -62,3 +70,22 @@ class RunConfig(Section):
     def samples_per_step(self) -> int:
         """Samples that one step generates and learns from."""
         return self.rollout.rollout_batch_size * self.rollout.n_samples_per_prompt
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps of the whole run: the length of the learning-rate schedule."""
+        trainer = self.trainer
+        updates = self.samples_per_step // trainer.train_batch_size
+        return trainer.num_steps * trainer.max_epochs * updates
+
+    @model_validator(mode="after")
+    def _settings_agree(self) -> Self:
+        groups = ["actor"]
+        groups += ["critic"] if self.uses_critic else []
+        groups += ["ref"] if self.uses_reference else []
+        check_group_size(self.rollout, self.algorithm)
+        check_auxiliary_models(self.model, self.algorithm)
+        check_attention(self.model, self.placement, groups)
+        check_batches(self.samples_per_step, self.trainer, self.learner_ranks)
+        check_warmup(self.trainer, self.optimizer_steps)
+        return self

@@ -9,9 +9,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     NonNegativeFloat,
     NonNegativeInt,
@@ -20,24 +18,16 @@ from pydantic import (
     model_validator,
 )
 
-NonEmptyStr = Annotated[str, Field(min_length=1)]
-Fraction = Annotated[float, Field(ge=0, le=1)]
-PositiveFraction = Annotated[float, Field(gt=0, le=1)]
-DiscountFactor = Annotated[float, Field(ge=0, le=1)]
-AdamBeta = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Section(BaseModel):
-    """Rules of every section: unknown names, conversions between types and changes are errors."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        frozen=True,
-        strict=True,
-        allow_inf_nan=False,
-        use_attribute_docstrings=True,
-        validate_default=True,
-    )
+from lightrft_ray.config.fields import (
+    AdamBeta,
+    Fraction,
+    NonEmptyStr,
+    PositiveFraction,
+    Section,
+    no_staleness_yet,
+    resolve_estimator_alias,
+    top_k_or_all,
+)
 
 
 class ModelConfig(Section):
@@ -99,18 +89,6 @@ class DataConfig(Section):
     """Folder of embedded models and data (null: ~/.cache/lightrft_ray)."""
 
 
-def _no_staleness_yet(value: int) -> int:
-    if value != 0:
-        raise ValueError("asynchronous runs are not implemented yet: set it to 0")
-    return value
-
-
-def _top_k_or_all(value: int) -> int:
-    if value != -1 and value < 1:
-        raise ValueError("set it to -1 (all tokens) or to at least 1")
-    return value
-
-
 class RolloutConfig(Section):
     """Generation of samples by vLLM."""
 
@@ -124,7 +102,7 @@ class RolloutConfig(Section):
     """Sampling temperature; log-probs are of the distribution it gives."""
     top_p: PositiveFraction = 1.0
     """Probability mass to sample from."""
-    top_k: Annotated[int, AfterValidator(_top_k_or_all)] = -1
+    top_k: Annotated[int, AfterValidator(top_k_or_all)] = -1
     """Most probable tokens to sample from (-1: all)."""
     vllm_num_engines: PositiveInt = 1
     """Generators."""
@@ -140,7 +118,7 @@ class RolloutConfig(Section):
     """Key-value cache of a generator in GB (CPU only)."""
     generate_timeout: PositiveFloat = 600
     """Seconds to wait for the samples of one prompt."""
-    max_staleness: Annotated[int, AfterValidator(_no_staleness_yet)] = 0
+    max_staleness: Annotated[int, AfterValidator(no_staleness_yet)] = 0
     """Weight versions that generation may run ahead of learning (0: synchronous)."""
 
 
@@ -155,20 +133,16 @@ class RewardConfig(Section):
     """Seconds to wait for the rewards of one batch."""
 
 
-def _resolve_estimator_alias(value: object) -> object:
-    return "group_norm" if value == "grpo" else value
-
-
 class AlgorithmConfig(Section):
     """Advantages, KL and policy loss."""
 
     advantage_estimator: Annotated[
-        Literal["group_norm", "gae"], BeforeValidator(_resolve_estimator_alias)
+        Literal["group_norm", "gae"], BeforeValidator(resolve_estimator_alias)
     ] = "group_norm"
     """Advantages by comparison in the group (grpo is another name for it) or with a critic."""
-    gamma: DiscountFactor = 1.0
+    gamma: Fraction = 1.0
     """Discount of future rewards (gae only)."""
-    lambd: DiscountFactor = 1.0
+    lambd: Fraction = 1.0
     """Lambda of generalized advantage estimation (gae only)."""
     whiten_advantages: bool | None = None
     """Give the batch's advantages mean 0 and variance 1 (null: with gae only)."""
@@ -295,6 +269,26 @@ class PlacementConfig(Section):
     """Seconds to wait for the cluster to provide the processes and GPUs."""
     cpu_threads_per_worker: PositiveInt = 2
     """PyTorch threads of each CPU process."""
+
+    @model_validator(mode="after")
+    def _counts_fit_the_kind_of_process(self) -> Self:
+        for group in ("actor", "critic", "ref"):
+            nodes, gpus = f"{group}_num_nodes", f"{group}_num_gpus_per_node"
+            if getattr(self, gpus) == 0 and getattr(self, nodes) > 1:
+                raise ValueError(
+                    f"placement.{nodes} does nothing without GPUs: "
+                    f"set placement.{gpus} to 1 or more, or placement.{nodes} to 1"
+                )
+        for gpus, processes in (
+            ("actor_num_gpus_per_node", "cpu_learner_ranks"),
+            ("ref_num_gpus_per_node", "cpu_ref_workers"),
+        ):
+            if getattr(self, gpus) > 0 and getattr(self, processes) > 1:
+                raise ValueError(
+                    f"placement.{processes} does nothing with GPUs: "
+                    f"set placement.{gpus} to 0, or placement.{processes} to 1"
+                )
+        return self
 
 
 class LoggingConfig(Section):

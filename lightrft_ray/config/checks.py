@@ -1,0 +1,86 @@
+"""Contradictions between settings of several sections.
+
+Each function raises a ValueError of one line that names the settings and the remedy; pydantic
+hands it on as part of its ValidationError.
+"""
+
+from collections.abc import Sequence
+
+from lightrft_ray.config.sections import (
+    AlgorithmConfig,
+    ModelConfig,
+    PlacementConfig,
+    RolloutConfig,
+    TrainerConfig,
+)
+
+
+def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
+    """A group of one sample has nothing to be compared with: its advantage is always 0."""
+    if algorithm.advantage_estimator == "group_norm" and rollout.n_samples_per_prompt < 2:
+        raise ValueError(
+            "algorithm.advantage_estimator group_norm compares the samples of one prompt: set "
+            "rollout.n_samples_per_prompt to 2 or more, or algorithm.advantage_estimator to gae"
+        )
+
+
+def check_auxiliary_models(model: ModelConfig, algorithm: AlgorithmConfig) -> None:
+    """A checkpoint named for a model that the run does not use is a misunderstanding."""
+    if model.ref_pretrain is not None and algorithm.init_kl_coef == 0:
+        raise ValueError(
+            "model.ref_pretrain is set but algorithm.init_kl_coef 0 uses no reference: "
+            "set algorithm.init_kl_coef above 0, or model.ref_pretrain to null"
+        )
+    if model.critic_pretrain is not None and algorithm.advantage_estimator != "gae":
+        raise ValueError(
+            "model.critic_pretrain is set but algorithm.advantage_estimator "
+            f"{algorithm.advantage_estimator} uses no critic: "
+            "set algorithm.advantage_estimator to gae, or model.critic_pretrain to null"
+        )
+
+
+def check_attention(model: ModelConfig, placement: PlacementConfig, groups: Sequence[str]) -> None:
+    """FlashAttention runs on GPUs only; `groups` are the used ones of actor, critic and ref."""
+    if model.attn_implementation != "flash_attention_2":
+        return
+    for group in groups:
+        gpus = f"{group}_num_gpus_per_node"
+        if getattr(placement, gpus) == 0:
+            raise ValueError(
+                f"model.attn_implementation flash_attention_2 needs GPUs: set placement.{gpus} "
+                "to 1 or more, or model.attn_implementation to sdpa"
+            )
+
+
+def check_batches(samples_per_step: int, trainer: TrainerConfig, ranks: int) -> None:
+    """Batches divide evenly: step into optimizer steps, ranks and micro-batches."""
+    batch, micro = trainer.train_batch_size, trainer.micro_train_batch_size
+    if samples_per_step % batch:
+        raise ValueError(
+            "rollout.rollout_batch_size x rollout.n_samples_per_prompt is "
+            f"{samples_per_step} samples a step, no multiple of trainer.train_batch_size {batch}: "
+            f"set trainer.train_batch_size to a divisor of {samples_per_step}"
+        )
+    if batch % ranks:
+        raise ValueError(
+            f"trainer.train_batch_size {batch} does not divide over {ranks} learner ranks "
+            "(placement): set trainer.train_batch_size to a multiple of the ranks"
+        )
+    share = batch // ranks
+    if share % micro:
+        largest = next(size for size in range(min(micro, share), 0, -1) if share % size == 0)
+        raise ValueError(
+            f"trainer.micro_train_batch_size {micro} does not divide a rank's share of "
+            f"{share} samples (trainer.train_batch_size {batch} over {ranks} learner ranks): "
+            f"set trainer.micro_train_batch_size to {largest}"
+        )
+
+
+def check_warmup(trainer: TrainerConfig, optimizer_steps: int) -> None:
+    """A warm-up as long as the run never reaches the learning rate that was asked for."""
+    if trainer.lr_warmup_steps >= optimizer_steps:
+        raise ValueError(
+            f"trainer.lr_warmup_steps {trainer.lr_warmup_steps} leaves none of the run's "
+            f"{optimizer_steps} optimizer steps (trainer.num_steps {trainer.num_steps}): "
+            f"set trainer.lr_warmup_steps below {optimizer_steps}"
+        )

@@ -1,0 +1,42 @@
+"""What the sections of the configuration are made of: their base class and kinds of values."""
+
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field
+
+NonEmptyStr = Annotated[str, Field(min_length=1)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+AdamBeta = Annotated[float, Field(ge=0, lt=1)]
+
+
+class Section(BaseModel):
+    """Rules of every section: unknown names, conversions between types and changes are errors."""
+
+    model_config = ConfigDict(
+        extra="forbid",
+        frozen=True,
+        strict=True,
+        allow_inf_nan=False,
+        use_attribute_docstrings=True,
+        validate_default=True,
+    )
+
+
+def no_staleness_yet(value: int) -> int:
+    """Accept 0 alone; ValueError for a staleness that no run can honour yet."""
+    if value != 0:
+        raise ValueError("asynchronous runs are not implemented yet: set it to 0")
+    return value
+
+
+def top_k_or_all(value: int) -> int:
+    """Accept -1 and every positive number of tokens; ValueError for the rest."""
+    if value != -1 and value < 1:
+        raise ValueError("no such number of tokens: set it to -1 (all tokens) or to 1 or more")
+    return value
+
+
+def resolve_estimator_alias(value: object) -> object:
+    """Give `grpo` the name that says what it does, `group_norm`; leave all else alone."""
+    return "group_norm" if value == "grpo" else value
