@@ -1,0 +1,45 @@
+"""The text of `--help`: every setting by section with its type, default and meaning."""
+
+import textwrap
+
+from lightrft_ray.config.settings import Setting, all_settings, sections
+from lightrft_ray.config.yaml_text import format_scalar
+
+_WIDTH = 100
+_RULES = (
+    "The command line overrides the file, and the file overrides the defaults. A section's name "
+    "may be left out: --rollout.top_p 0.9, --top_p 0.9 and --top_p=0.9 mean the same. An option "
+    "that takes true|false means true when it stands alone."
+)
+
+
+def format_help(prog: str, description: str) -> str:
+    """Help for a program whose options are the settings of a run, at most 100 columns wide."""
+    lines = [
+        f"usage: {prog} [--config FILE] [--SETTING VALUE ...]",
+        "",
+        *textwrap.wrap(description, _WIDTH),
+        "",
+        *textwrap.wrap(_RULES, _WIDTH),
+        "",
+        "  --config FILE",
+        "      YAML file with one mapping a section.",
+        "  --help",
+        "      Print this and exit.",
+    ]
+    titles = {"": "Settings of the top level"}
+    titles |= {name: f"{name}: {model.__doc__}" for name, model in sections().items()}
+    for section, title in titles.items():
+        lines += ["", title]
+        for setting in all_settings():
+            if setting.section == section:
+                lines += _setting_lines(setting)
+    return "\n".join(lines) + "\n"
+
+
+def _setting_lines(setting: Setting) -> list[str]:
+    default = format_scalar(setting.field.default)
+    return [
+        f"  --{setting.key} {setting.type_label} (default: {default})",
+        f"      {setting.field.description}",
+    ]
