@@ -1,0 +1,133 @@
+"""The names a step record may hold: one table, from which the glossary is made too.
+
+A step record is a flat mapping from these names to numbers. Step 0 is the state before training:
+its record holds the first evaluation and the first publish, and no reward. A name that is missing
+here cannot be logged, so that every curve a person meets has a unit and a meaning.
+"""
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+Record = Mapping[str, float]
+Direction = Literal["up", "down", "none"]
+
+
+class Metric(NamedTuple):
+    """What one name of a step record means.
+
+    `direction` is the way a healthy run moves it; "none" where no way is better.
+    """
+
+    unit: str
+    meaning: str
+    direction: Direction
+
+
+PHASES = ("generate", "score", "assemble", "train", "publish", "eval")
+ROLES = ("driver", "generator", "reference", "critic", "reward", "learner")
+
+_TIMING_PREFIXES = ("time/", "speed/", "memory/")
+
+METRICS: dict[str, Metric] = {
+    "step": Metric("steps", "training step; 0 is the state before training", "none"),
+    "epoch": Metric("epochs", "pass over the prompts that this step's batch belongs to", "none"),
+    "samples": Metric("samples", "samples trained on since the start of the run", "up"),
+    "tokens": Metric("tokens", "response tokens trained on in this step", "none"),
+    "rollout/response_length_mean": Metric("tokens", "mean response length", "none"),
+    "rollout/truncated_fraction": Metric(
+        "fraction", "responses cut by the length limit before an end token", "down"
+    ),
+    "rollout/log_prob_gap_max": Metric(
+        "nats", "largest absolute difference of a token's rollout and learner log-prob", "down"
+    ),
+    "reward/mean": Metric("reward", "mean reward of the step's samples", "up"),
+    "reward/std": Metric("reward", "standard deviation of the step's rewards", "none"),
+    "reward/failed": Metric(
+        "samples", "samples without a reward: masked out of the loss, never scored 0", "down"
+    ),
+    "advantage/mean": Metric("reward", "mean advantage over the response tokens", "none"),
+    "advantage/std": Metric(
+        "reward", "standard deviation of the advantages over the response tokens", "none"
+    ),
+    "policy/loss": Metric("loss", "policy loss, all its terms included", "none"),
+    "policy/clip_fraction": Metric(
+        "fraction", "response tokens whose probability ratio was clipped", "none"
+    ),
+    "policy/approx_kl": Metric(
+        "nats", "estimated KL between the policy before and after the step's updates", "none"
+    ),
+    "policy/entropy": Metric("nats", "mean entropy of the next-token distribution", "none"),
+    "policy/grad_norm": Metric("norm", "policy gradient norm before clipping", "none"),
+    "policy/learning_rate": Metric("1", "policy learning rate of the step's last update", "none"),
+    "policy/skipped_updates": Metric(
+        "updates", "optimizer updates left out because the loss or gradient was not finite", "down"
+    ),
+    "value/loss": Metric("loss", "value loss", "down"),
+    "value/clip_fraction": Metric("fraction", "values whose change was clipped", "none"),
+    "value/grad_norm": Metric("norm", "critic gradient norm before clipping", "none"),
+    "value/explained_variance": Metric(
+        "fraction", "share of the returns' variance that the critic explains; 1 is perfect", "up"
+    ),
+    "kl/reference_mean": Metric(
+        "nats", "mean per-token KL estimate between the policy and the reference model", "none"
+    ),
+    "kl/coef": Metric("1", "coefficient of the KL penalty", "none"),
+    "publish/version": Metric("version", "weight version the generators hold after the step", "up"),
+    "publish/bytes": Metric("bytes", "size of the published weights", "none"),
+    "publish/canary_max_abs_diff": Metric(
+        "nats",
+        "largest log-prob difference of learner and generator on a fixed prompt, after a publish",
+        "down",
+    ),
+    "data/skipped": Metric("prompts", "prompts skipped as unusable, since the start", "down"),
+    "data/taken": Metric(
+        "prompts", "prompts taken from the data: trained + filtered + in flight + failed", "none"
+    ),
+    "data/trained": Metric("prompts", "prompts trained on, since the start", "up"),
+    "data/filtered": Metric(
+        "prompts", "prompts left out by dynamic sampling, since the start", "none"
+    ),
+    "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
+    "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),
+    "eval/accuracy": Metric("fraction", "held-out accuracy, decoded greedily", "up"),
+    "eval/samples": Metric("samples", "held-out samples evaluated", "none"),
+    "time/generate": Metric("s", "waiting for rollouts", "down"),
+    "time/score": Metric("s", "rewards, reference log-probs and values", "down"),
+    "time/assemble": Metric("s", "making experience of scored samples", "down"),
+    "time/train": Metric("s", "forward, backward and optimizer", "down"),
+    "time/publish": Metric("s", "moving new weights to the generators", "down"),
+    "time/eval": Metric("s", "evaluation on held-out prompts", "down"),
+    "time/step": Metric("s", "the whole step by the wall clock, evaluation included", "down"),
+    "speed/samples_per_second": Metric("samples/s", "samples over the step's time", "up"),
+    "speed/tokens_per_second": Metric("tokens/s", "response tokens over the step's time", "up"),
+    **{
+        f"memory/{role}_mb": Metric(
+            "MB", f"resident memory of a {role} with its child processes; the largest", "none"
+        )
+        for role in ROLES
+    },
+}
+
+
+def is_timing(name: str) -> bool:
+    """Whether `name` may differ between two runs with the same seed; all others must not."""
+    return name.startswith(_TIMING_PREFIXES)
+
+
+def check_record(record: Record) -> None:
+    """Raise ValueError when `record` lacks "step" or holds a name the table does not explain."""
+    if "step" not in record:
+        raise ValueError("a step record needs the name 'step'")
+    unknown = [name for name in record if name not in METRICS]
+    if unknown:
+        raise ValueError(f"undocumented metric names {unknown}: add them to observe/names.py")
+
+
+def glossary() -> str:
+    """Return the table as Markdown, one row a name, in table order."""
+    better = {"up": "higher", "down": "lower", "none": ""}
+    rows = [
+        f"| `{name}` | {metric.unit} | {metric.meaning} | {better[metric.direction]} |"
+        for name, metric in METRICS.items()
+    ]
+    return "\n".join(["| name | unit | meaning | better |", "|---|---|---|---|", *rows]) + "\n"
