@@ -1,0 +1,104 @@
+"""The folder of one run: where its files lie, and how a second run is kept from mixing into it."""
+
+import shutil
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from lightrft_ray.config.errors import UserError
+
+_CONFIG = "config.yaml"
+_METRICS = "metrics.jsonl"
+_SUMMARY = "summary.json"
+_CURVES = "curves.png"
+_TENSORBOARD = "tensorboard"
+_CHECKPOINT = "hf_checkpoint"
+
+# Overwriting removes these and nothing else, whatever more a person keeps in the folder.
+_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES)
+_DIRECTORIES = (_TENSORBOARD, _CHECKPOINT)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The paths of a run's files below `path`.
+
+    The constructor touches no disk: it is the way into the folder of a run that is resumed or read.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(cls, output_dir: str | Path, overwrite: bool) -> Self:
+        """Make the folder of a new run.
+
+        With `overwrite`, the files and folders that a run makes are removed first.
+        Raises UserError when the folder holds a run and `overwrite` is false, when the path is a
+        file, and when it cannot be made or written.
+        """
+        folder = cls(Path(output_dir))
+        _make_writable(folder.path)
+        if overwrite:
+            folder._remove_run()
+        elif folder.config.exists() or folder.metrics.exists():
+            raise UserError(
+                f"{folder.path} already holds a run: choose another --output_dir, "
+                "or set --overwrite_output true to replace it"
+            )
+        return folder
+
+    @property
+    def config(self) -> Path:
+        """The resolved configuration (YAML)."""
+        return self.path / _CONFIG
+
+    @property
+    def metrics(self) -> Path:
+        """The step records, one JSON object a line."""
+        return self.path / _METRICS
+
+    @property
+    def summary(self) -> Path:
+        """The summary of the run (JSON)."""
+        return self.path / _SUMMARY
+
+    @property
+    def curves(self) -> Path:
+        """The plot of reward and held-out accuracy (PNG)."""
+        return self.path / _CURVES
+
+    @property
+    def tensorboard(self) -> Path:
+        """The folder of TensorBoard's event files."""
+        return self.path / _TENSORBOARD
+
+    @property
+    def checkpoint(self) -> Path:
+        """The folder of the trained model in the Hugging Face format."""
+        return self.path / _CHECKPOINT
+
+    def _remove_run(self) -> None:
+        for name in _FILES:
+            (self.path / name).unlink(missing_ok=True)
+        for name in _DIRECTORIES:
+            directory = self.path / name
+            if directory.is_symlink():
+                directory.unlink()
+            elif directory.exists():
+                shutil.rmtree(directory)
+
+
+def _make_writable(path: Path) -> None:
+    if path.exists() and not path.is_dir():
+        raise UserError(f"output_dir {path} is a file: choose a folder with --output_dir")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        # Permission bits do not tell of full, read-only or squashed file systems; a file does.
+        with tempfile.TemporaryFile(dir=path):
+            pass
+    except OSError as error:
+        raise UserError(
+            f"output_dir {path} cannot be written ({error.strerror}): "
+            "choose another folder with --output_dir"
+        ) from error
