@@ -1,0 +1,115 @@
+"""The summary of a run: the facts a person asks for afterwards, computed from its step records."""
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
+
+from lightrft_ray.observe.names import PHASES, ROLES, Record
+
+_REWARD_WINDOW = 10  # steps averaged at either end of the run
+_SETTLED_STEP = 10  # by this step caches and pools have reached their size
+_SETTLED_SHARE = 0.2
+_PROMPT_FATES = ("taken", "trained", "filtered", "failed", "in_flight", "skipped")
+
+
+class Summary(TypedDict):
+    """The facts of a run; None is not measured. Times in seconds, memory in MB, rates per second.
+
+    Rates and fractions are over the sum of the training steps' times, so neither the set-up nor
+    the evaluation before training counts; the seconds by phase hold the latter.
+    """
+
+    algorithm: str
+    steps: int
+    samples: int
+    eval_accuracy_before: float | None
+    eval_accuracy_after: float | None
+    reward_first: float | None
+    reward_last: float | None
+    seconds_total: float
+    seconds_setup: float
+    seconds_by_phase: dict[str, float]
+    samples_per_second: float | None
+    tokens_per_second: float | None
+    publish_fraction_of_step: float | None
+    weight_version: int | None
+    canary_max_abs_logprob_diff: float | None
+    peak_rss_mb_by_role: dict[str, float]
+    driver_rss_growth_mb: float | None
+    prompts: dict[str, int]
+
+
+def build_summary(
+    records: Sequence[Record], *, algorithm: str, seconds_total: float, seconds_setup: float
+) -> Summary:
+    """Condense the records of a run, given in the order of their steps.
+
+    The accuracy before training is that of step 0, the one after is the latest. The first and last
+    rewards are means of ten steps, or of half the steps in a run of fewer than twenty, so that
+    they share none. Memory growth of the driver is its resident memory at the last step minus that
+    at step 10 or after a fifth of the steps, whichever comes first.
+    """
+    training = [record for record in records if record["step"] > 0]
+    rewards = _values(training, "reward/mean")
+    window = max(1, min(_REWARD_WINDOW, len(rewards) // 2))
+    before = [record for record in records if record["step"] == 0]
+    step_seconds = sum(_values(training, "time/step"))
+    version = _last(records, "publish/version")
+    samples = int(_last(records, "samples") or 0)
+    return Summary(
+        algorithm=algorithm,
+        steps=int(training[-1]["step"]) if training else 0,
+        samples=samples,
+        eval_accuracy_before=_last(before, "eval/accuracy"),
+        eval_accuracy_after=_last(records, "eval/accuracy"),
+        reward_first=_ratio(sum(rewards[:window]), len(rewards[:window])),
+        reward_last=_ratio(sum(rewards[-window:]), len(rewards[-window:])),
+        seconds_total=seconds_total,
+        seconds_setup=seconds_setup,
+        seconds_by_phase={name: sum(_values(records, f"time/{name}")) for name in PHASES},
+        samples_per_second=_ratio(samples, step_seconds),
+        tokens_per_second=_ratio(sum(_values(training, "tokens")), step_seconds),
+        publish_fraction_of_step=_ratio(sum(_values(training, "time/publish")), step_seconds),
+        weight_version=None if version is None else int(version),
+        canary_max_abs_logprob_diff=max(
+            _values(records, "publish/canary_max_abs_diff"), default=None
+        ),
+        peak_rss_mb_by_role=_peak_memory(records),
+        driver_rss_growth_mb=_driver_growth(training),
+        prompts={fate: int(_last(records, f"data/{fate}") or 0) for fate in _PROMPT_FATES},
+    )
+
+
+def write_summary(summary: Summary, path: Path) -> None:
+    """Write `summary` as JSON, whole or not at all: beside its place first, then renamed."""
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+    beside.replace(path)
+
+
+def _values(records: Sequence[Record], name: str) -> list[float]:
+    return [record[name] for record in records if math.isfinite(record.get(name, math.nan))]
+
+
+def _last(records: Sequence[Record], name: str) -> float | None:
+    values = _values(records, name)
+    return values[-1] if values else None
+
+
+def _ratio(amount: float, whole: float) -> float | None:
+    return amount / whole if whole > 0 else None
+
+
+def _peak_memory(records: Sequence[Record]) -> dict[str, float]:
+    memory = {role: _values(records, f"memory/{role}_mb") for role in ROLES}
+    return {role: max(values) for role, values in memory.items() if values}
+
+
+def _driver_growth(training: Sequence[Record]) -> float | None:
+    if not training:
+        return None
+    settled = min(_SETTLED_STEP, math.ceil(_SETTLED_SHARE * training[-1]["step"]))
+    memory = _values([r for r in training if r["step"] >= settled], "memory/driver_mb")
+    return memory[-1] - memory[0] if len(memory) > 1 else None
