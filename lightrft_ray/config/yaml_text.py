@@ -46,6 +46,14 @@ class _Dumper(yaml.SafeDumper):
     """SafeDumper that quotes what either version of YAML would take for more than a string."""
 
 
+def _represent_text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    # Unicode's line breaks survive between double quotes alone, where they are escaped.
+    style = '"' if any(mark in text for mark in "\x85\u2028\u2029") else None
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
+
+
+_Dumper.add_representer(str, _represent_text)
+
 _Loader.yaml_implicit_resolvers = {}  # none of YAML 1.1's
 for _tag, _pattern, _first in _PLAIN_SCALARS:
     _Loader.add_implicit_resolver(_tag, _pattern, _first)
