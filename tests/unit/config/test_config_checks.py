@@ -1,0 +1,132 @@
+"""Contradictory settings: each error names the settings and a remedy that works."""
+
+import pytest
+from pydantic import ValidationError
+
+from lightrft_ray.config import RunConfig
+
+Tree = dict[str, dict[str, object]]
+
+GPUS = {"actor_num_gpus_per_node": 1}
+FLASH = {"attn_implementation": "flash_attention_2", "dtype": "bfloat16"}
+KL = {"init_kl_coef": 0.1}
+GAE = {"advantage_estimator": "gae"}
+# Settings that contradict, the names the error must hold, and the same settings with its remedy.
+CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
+    "group of one": (
+        {"rollout": {"n_samples_per_prompt": 1, "rollout_batch_size": 256}},
+        ("rollout.n_samples_per_prompt to 2", "algorithm.advantage_estimator to gae"),
+        {"rollout": {"n_samples_per_prompt": 1, "rollout_batch_size": 256}, "algorithm": GAE},
+    ),
+    "reference without KL": (
+        {"model": {"ref_pretrain": "a/b"}},
+        ("model.ref_pretrain", "algorithm.init_kl_coef above 0"),
+        {"model": {"ref_pretrain": "a/b"}, "algorithm": KL},
+    ),
+    "critic without gae": (
+        {"model": {"critic_pretrain": "a/b"}},
+        ("model.critic_pretrain", "algorithm.advantage_estimator to gae"),
+        {"model": {"critic_pretrain": "a/b"}, "algorithm": GAE},
+    ),
+    "gamma without gae": (
+        {"algorithm": {"gamma": 0.9}},
+        ("algorithm.gamma to 1.0", "algorithm.advantage_estimator"),
+        {"algorithm": {"gamma": 0.9, **GAE}},
+    ),
+    "lambd without gae": (
+        {"algorithm": {"lambd": 0.9}},
+        ("algorithm.lambd to 1.0", "algorithm.advantage_estimator"),
+        {"algorithm": {"lambd": 0.9, **GAE}},
+    ),
+    "flash attention in float32": (
+        {"model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
+        ("model.attn_implementation", "model.dtype to bfloat16"),
+        {"model": FLASH, "placement": GPUS},
+    ),
+    "flash attention on CPU learners": (
+        {"model": FLASH},
+        ("model.attn_implementation", "placement.actor_num_gpus_per_node to 1"),
+        {"model": FLASH, "placement": GPUS},
+    ),
+    "flash attention on a CPU reference": (
+        {"model": FLASH, "placement": GPUS, "algorithm": KL},
+        ("model.attn_implementation", "placement.ref_num_gpus_per_node to 1"),
+        {"model": FLASH, "placement": {**GPUS, "ref_num_gpus_per_node": 1}, "algorithm": KL},
+    ),
+    "flash attention on a CPU critic": (
+        {"model": FLASH, "placement": GPUS, "algorithm": GAE},
+        ("model.attn_implementation", "placement.critic_num_gpus_per_node to 1"),
+        {"model": FLASH, "placement": {**GPUS, "critic_num_gpus_per_node": 1}, "algorithm": GAE},
+    ),
+    "step no multiple of the batch": (
+        {"rollout": {"rollout_batch_size": 31}},
+        ("rollout.rollout_batch_size", "rollout.n_samples_per_prompt", "trainer.train_batch_size"),
+        {
+            "rollout": {"rollout_batch_size": 31},
+            "trainer": {"train_batch_size": 248, "micro_train_batch_size": 8},
+        },
+    ),
+    "batch larger than the step": (
+        {"trainer": {"train_batch_size": 512}},
+        ("256 samples a step", "trainer.train_batch_size 512"),
+        {"trainer": {"train_batch_size": 256}},
+    ),
+    "batch no multiple of the ranks": (
+        {"placement": {"cpu_learner_ranks": 3}, "trainer": {"micro_train_batch_size": 1}},
+        ("trainer.train_batch_size 256", "3 learner ranks"),
+        {
+            "placement": {"cpu_learner_ranks": 3},
+            "rollout": {"rollout_batch_size": 33},
+            "trainer": {"micro_train_batch_size": 8, "train_batch_size": 264},
+        },
+    ),
+    "micro-batch larger than a rank's share": (
+        {"placement": {"cpu_learner_ranks": 2}},
+        ("trainer.micro_train_batch_size to 128", "2 learner ranks"),
+        {"placement": {"cpu_learner_ranks": 2}, "trainer": {"micro_train_batch_size": 128}},
+    ),
+    "micro-batch no divisor of a rank's share": (
+        {"trainer": {"micro_train_batch_size": 100}},
+        ("trainer.micro_train_batch_size to 64", "trainer.train_batch_size 256"),
+        {"trainer": {"micro_train_batch_size": 64}},
+    ),
+    "warm-up as long as the run": (
+        {"trainer": {"num_steps": 5, "lr_warmup_steps": 5}},
+        ("trainer.lr_warmup_steps below 5", "trainer.num_steps 5"),
+        {"trainer": {"num_steps": 5, "lr_warmup_steps": 4}},
+    ),
+    "nodes without GPUs": (
+        {"placement": {"ref_num_nodes": 2}},
+        ("placement.ref_num_nodes to 1", "placement.ref_num_gpus_per_node to 1"),
+        {"placement": {"ref_num_nodes": 2, "ref_num_gpus_per_node": 1}},
+    ),
+    "CPU processes beside GPUs": (
+        {"placement": {"cpu_learner_ranks": 2, **GPUS}},
+        ("placement.cpu_learner_ranks to 1", "placement.actor_num_gpus_per_node to 0"),
+        {"placement": {"cpu_learner_ranks": 1, **GPUS}},
+    ),
+    "CPU references beside GPUs": (
+        {"placement": {"cpu_ref_workers": 2, "ref_num_gpus_per_node": 1}},
+        ("placement.cpu_ref_workers to 1", "placement.ref_num_gpus_per_node to 0"),
+        {"placement": {"cpu_ref_workers": 2, "ref_num_gpus_per_node": 0}},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CONTRADICTIONS)
+def test_contradiction(name):
+    tree, words, remedied = CONTRADICTIONS[name]
+    with pytest.raises(ValidationError) as caught:
+        RunConfig.model_validate(tree)
+    (details,) = caught.value.errors()
+    message = details["msg"]
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+    RunConfig.model_validate(remedied)
+
+
+def test_warmup_counts_optimizer_steps_not_rollouts():
+    trainer = {"num_steps": 5, "max_epochs": 2, "train_batch_size": 128}
+    trainer |= {"micro_train_batch_size": 128, "lr_warmup_steps": 19}
+    assert RunConfig.model_validate({"trainer": trainer}).optimizer_steps == 20

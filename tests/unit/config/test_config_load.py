@@ -1,0 +1,159 @@
+"""Files and overrides: what counts over what, and errors that say what, where and how."""
+
+from pathlib import Path
+
+import pytest
+
+from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.config.load import dump_config, load_config
+from lightrft_ray.config.settings import find_setting
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_file(text: str | bytes) -> Path:
+        path = tmp_path / "run.yaml"
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return path
+
+    return write_file
+
+
+def _message(path: Path | None, *overrides: tuple[str, str]) -> str:
+    with pytest.raises(UserError) as caught:
+        load_config(path, overrides)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_nothing_given_is_the_default():
+    assert load_config(None, []) == RunConfig()
+
+
+def test_the_command_line_counts_over_the_file_over_the_defaults(write):
+    path = write("seed: 3\nrollout:\n  top_p: 0.9\n  temperature: 0.7\n")
+    config = load_config(path, [("rollout.top_p", "0.8"), ("top_k", "5"), ("top_k", "6")])
+    assert config.seed == 3
+    assert config.rollout.temperature == 0.7
+    assert config.rollout.top_p == 0.8
+    assert config.rollout.top_k == 6
+    assert config.rollout.generate_max_len == RunConfig().rollout.generate_max_len
+
+
+def test_leaf_and_dotted_names_are_the_same_setting():
+    dotted = load_config(None, [("rollout.n_samples_per_prompt", "16")])
+    assert dotted == load_config(None, [("n_samples_per_prompt", "16")])
+    assert dotted.rollout.n_samples_per_prompt == 16
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("actor_learning_rate", "1e-5", 1e-5),
+        ("use_kl_loss", "false", False),
+        ("adam_betas", "[0.8, 0.9]", (0.8, 0.9)),
+        ("eps_clip_high", "0.3", 0.3),
+        ("eps_clip_high", "null", None),
+        ("image_root", "null", None),
+        ("image_root", "2024", "2024"),
+        ("pretrain", "null", "null"),
+        ("system_prompt", "Answer: a digit, [0-9]", "Answer: a digit, [0-9]"),
+        ("progress", "off", "off"),
+        ("zero_stage", "3", 3),
+        ("advantage_estimator", "grpo", "group_norm"),
+    ],
+)
+def test_texts_of_the_command_line(name, text, value):
+    setting = find_setting(name)
+    assert setting is not None
+    config = load_config(None, [(name, text)])
+    assert getattr(getattr(config, setting.section), name) == value
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("rollout: {n_sample: 4}", ["rollout.n_sample", "n_samples_per_prompt in the section"]),
+        ("rollout: {seed: 4}", ["rollout.seed", "seed at the top level"]),
+        ("top_p: 0.9", ["unknown setting top_p", "top_p in the section rollout"]),
+        ("rollout.top_p: 0.9", ["rollout.top_p", "top_p in the section rollout"]),
+        ("trainer: {temprature: 1}", ["trainer.temprature", "temperature in the section rollout"]),
+        ("qqq: 1", ["unknown setting qqq", "--help"]),
+        ("rollout: {1: 2}", ["rollout.1"]),
+        ("'': {seed: 3}", ["unknown setting"]),
+        ("<<: {seed: 3}", ["unknown setting <<"]),
+        ("rollout:", ["rollout", "mapping", "null"]),
+        ("rollout: 3", ["rollout", "mapping", "got 3"]),
+        ("seed: {a: 1}", ["seed", "integer", "{a: 1}"]),
+        ("", ["mapping", "null"]),
+        ("- a", ["mapping", "[a]"]),
+        ("a: [", ["not valid YAML", "line 1"]),
+        ("seed: 1\nseed: 2", ["not valid YAML", "line 2", "'seed' comes twice"]),
+        (b"a: \xff", ["UTF-8"]),
+        (b"a: \x00", ["not valid YAML"]),
+        ("rollout: {top_p: '0.9'}", ["rollout.top_p", "number", "'0.9'"]),
+        ("trainer: {adam_betas: [0.9]}", ["trainer.adam_betas", "[float, float]", "[0.9]"]),
+        ("trainer: {adam_betas: [0.9, a]}", ["trainer.adam_betas", "item 2", "number"]),
+        ("rollout: {top_k: 0}", ["rollout.top_k", "-1", "got 0"]),
+        ("model: {dtype: fp16}", ["model.dtype", "'float32' or 'bfloat16'", "fp16"]),
+        (f"seed: {'x' * 500}", ["seed", "xxx..."]),
+    ],
+)
+def test_mistakes_in_a_file(write, text, parts):
+    path = write(text)
+    message = _message(path)
+    for part in [str(path), *parts]:
+        assert part in message
+    assert len(message) < 300 + len(str(path))
+
+
+def test_a_missing_file_and_a_folder(tmp_path):
+    assert "no.yaml: No such file" in _message(tmp_path / "no.yaml")
+    assert "Is a directory" in _message(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "parts"),
+    [
+        ("n-samples-per-prompt", "4", ["did you mean --rollout.n_samples_per_prompt?"]),
+        ("N_samples_per_prompt", "4", ["did you mean --rollout.n_samples_per_prompt?"]),
+        ("trainer.top_p", "1", ["did you mean --rollout.top_p?"]),
+        ("sede", "4", ["did you mean --seed?"]),
+        ("rollout", "4", ["it is a section", "--rollout.SETTING"]),
+        ("xyzzy", "4", ["--help"]),
+        ("n_samples_per_prompt", "four", ["rollout.n_samples_per_prompt", "integer", "four"]),
+        ("adam_betas", "[0.9", ["trainer.adam_betas", "[float, float]", "'[0.9'"]),
+        ("seed", "null", ["seed", "integer", "null"]),
+    ],
+)
+def test_mistakes_on_the_command_line(name, text, parts):
+    for part in ["on the command line", *parts]:
+        assert part in _message(None, (name, text))
+
+
+def test_an_error_names_the_place_that_the_value_comes_from(write):
+    path = write("rollout: {top_p: 3, temperature: 0}")
+    overrides = [("temperature", "1")]
+    assert f"rollout.top_p in {path}" in _message(path, *overrides)
+    assert "rollout.top_p on the command line" in _message(path, *overrides, ("top_p", "4"))
+
+
+def test_a_contradiction_is_told_as_it_is():
+    message = _message(None, ("gamma", "0.9"))
+    assert message.startswith("algorithm.gamma does nothing")
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        [],
+        [("output_dir", "1e5"), ("system_prompt", "off"), ("progress", "off")],
+        [("system_prompt", " two\nlines: é # 😀 "), ("actor_learning_rate", "1e-22")],
+        [("advantage_estimator", "gae"), ("gamma", "0.99"), ("critic_pretrain", "a/b")],
+        [("adam_betas", "[0.5, 0.25]"), ("eval_data", "x.jsonl"), ("max_samples", "10")],
+    ],
+)
+def test_a_dump_loads_to_the_same_configuration(write, overrides):
+    config = load_config(None, overrides)
+    assert load_config(write(dump_config(config)), []) == config
