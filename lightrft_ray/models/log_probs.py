@@ -1,0 +1,36 @@
+"""Log-probs of sampled tokens under the sampled distribution, in float32.
+
+The distribution is the one the generator sampled from: logits divided by the temperature, with
+the ids that can never be sampled (media placeholders) left out.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+_LOG_FLOOR = -1e4  # 0 · log 0 is 0: keeps the product finite at ids of probability 0
+
+
+def sampled_distribution(
+    logits: Tensor, *, temperature: float = 1.0, forbidden: Sequence[int] = ()
+) -> Tensor:
+    """Log-probs (…, V) of the distribution that the generator samples from.
+
+    `logits` (…, V) of any float type; the result is float32 (float64 for float64 logits).
+    """
+    scaled = (logits.float() if logits.dtype.itemsize < 4 else logits) / temperature
+    if forbidden:
+        ids = torch.tensor(list(forbidden), device=logits.device)
+        scaled = scaled.index_fill(-1, ids, float("-inf"))
+    return scaled.log_softmax(dim=-1)
+
+
+def token_log_probs(distribution: Tensor, token_ids: Tensor) -> Tensor:
+    """Log-prob (…) of each token; `distribution` (…, V) log-probs, `token_ids` (…) long."""
+    return distribution.gather(-1, token_ids[..., None])[..., 0]
+
+
+def token_entropy(distribution: Tensor) -> Tensor:
+    """Entropy (…) in nats; `distribution` (…, V) log-probs."""
+    return -(distribution.exp() * distribution.clamp(min=_LOG_FLOOR)).sum(dim=-1)

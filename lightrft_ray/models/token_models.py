@@ -1,0 +1,81 @@
+"""Policy and critic over rows: what every worker runs a micro-batch through."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from lightrft_ray.models.loading import hidden_size
+from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
+from lightrft_ray.models.rows import Rows
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """The sampled distribution: temperature, and ids that can never be sampled."""
+
+    temperature: float = 1.0
+    forbidden_token_ids: Sequence[int] = ()
+
+
+class TokenPolicy(nn.Module):
+    """Log-probs of the actions of rows, under a Hugging Face language model."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, rows: Rows, sampling: Sampling) -> tuple[Tensor, Tensor]:
+        """Log-probs (N, A) float32 of the actions and entropies (N, A), without gradient.
+
+        Both are 0 behind a response's end. Logits exist only for the actions.
+        """
+        hidden = _action_hidden_states(self.model.base_model, rows)
+        head = self.model.get_output_embeddings()
+        distribution = sampled_distribution(
+            head(hidden),
+            temperature=sampling.temperature,
+            forbidden=sampling.forbidden_token_ids,
+        )
+        log_probs = token_log_probs(distribution, rows.action_ids[rows.action_mask])
+        entropy = token_entropy(distribution.detach())
+        return _to_actions(log_probs, rows), _to_actions(entropy, rows)
+
+
+class TokenCritic(nn.Module):
+    """Values of the states that a response's actions are taken in; sees the prompt's images."""
+
+    def __init__(self, backbone: PreTrainedModel, seed: int) -> None:
+        super().__init__()
+        self.backbone = backbone
+        width = hidden_size(backbone.config)
+        self.value_head = nn.Linear(width, 1, dtype=torch.float32)
+        generator = torch.Generator().manual_seed(seed)
+        nn.init.normal_(self.value_head.weight, std=1 / (width + 1), generator=generator)
+        nn.init.zeros_(self.value_head.bias)
+
+    def forward(self, rows: Rows) -> Tensor:
+        """Values (N, A) float32, 0 behind a response's end."""
+        hidden = _action_hidden_states(self.backbone, rows)
+        return _to_actions(self.value_head(hidden.float())[:, 0], rows)
+
+
+def _action_hidden_states(backbone: nn.Module, rows: Rows) -> Tensor:
+    """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A)."""
+    output = backbone(
+        input_ids=rows.input_ids,
+        attention_mask=rows.attention_mask,
+        position_ids=rows.position_ids,
+        use_cache=False,
+        **rows.media,
+    )
+    columns = rows.action_columns[rows.action_mask]
+    return output.last_hidden_state.flatten(0, 1)[columns]
+
+
+def _to_actions(values: Tensor, rows: Rows) -> Tensor:
+    """Spread (M,) values of real actions over (N, A), 0 elsewhere."""
+    zeros = values.new_zeros(rows.action_mask.shape)
+    return zeros.masked_scatter(rows.action_mask, values)
