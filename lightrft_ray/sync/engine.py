@@ -1,0 +1,114 @@
+"""vLLM's end of the ``object_store`` transport: loads buckets from shared memory.
+
+It runs in the engine's worker processes. vLLM repacks linear weights after loading, so weights
+are loaded between `initialize_layerwise_reload` and `finalize_layerwise_reload`.
+"""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import nn
+from vllm.distributed.weight_transfer.base import (
+    WeightTransferEngine,
+    WeightTransferInitInfo,
+    WeightTransferUpdateInfo,
+)
+from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.model_loader.reload import (
+    finalize_layerwise_reload,
+    initialize_layerwise_reload,
+)
+from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+
+from lightrft_ray.sync.buckets import BucketSpec, unpack_bucket, verify_checksum
+from lightrft_ray.sync.shared_buffer import read_block
+
+_NAMED_AT_MOST = 5
+
+
+@dataclass
+class ObjectStoreInitInfo(WeightTransferInitInfo):
+    """The transport needs no rendezvous."""
+
+
+@dataclass
+class ObjectStoreUpdateInfo(WeightTransferUpdateInfo):
+    """Where the buckets lie: the shared buffer's path, and (offset, specification) of each."""
+
+    path: str
+    buckets: list[tuple[int, dict[str, object]]] = field(default_factory=list)
+
+
+class ObjectStoreWeightTransferEngine(
+    WeightTransferEngine[ObjectStoreInitInfo, ObjectStoreUpdateInfo]
+):
+    """Loads buckets, and refuses an update that leaves a parameter with its old value."""
+
+    init_info_cls = ObjectStoreInitInfo
+    update_info_cls = ObjectStoreUpdateInfo
+
+    def init_transfer_engine(self, init_info: ObjectStoreInitInfo) -> None:
+        """Remember which parameters an update must write."""
+        self._expected = {name for name, _ in self.model.named_parameters()}
+
+    def start_weight_update(self) -> None:
+        """Begin an update: layers wait for their weights."""
+        self._loaded: set[str] = set()
+        initialize_layerwise_reload(self.model)
+
+    def update_weights(self, update_info: dict[str, object]) -> None:
+        """Load buckets; the copy is done on return."""
+        self.receive_weights(self.parse_update_info(update_info))
+        if self.device.type != "cpu":
+            torch.accelerator.synchronize()
+
+    def receive_weights(self, update_info: ObjectStoreUpdateInfo) -> None:
+        """Check each bucket's checksum and load it through the model's own loader."""
+        for offset, fields in update_info.buckets:
+            spec = BucketSpec.from_dict(fields)
+            data = read_block(update_info.path, offset, spec.nbytes)
+            verify_checksum(spec, data)
+            weights = unpack_bucket(spec, torch.from_numpy(data))
+            self._loaded |= set(self.model.load_weights(weights))
+
+    def finish_weight_update(self) -> None:
+        """End the update; RuntimeError where a parameter was not, or not wholly, written."""
+        missing = sorted(self._expected - self._loaded) + _incomplete_layers(self.model)
+        finalize_layerwise_reload(self.model, self.model_config)
+        if missing:
+            named = ", ".join(missing[:_NAMED_AT_MOST])
+            raise RuntimeError(f"the weight update left {len(missing)} parameters out: {named}")
+        _repack_tied_heads(self.model)
+
+    def shutdown(self) -> None:
+        """Nothing is held between updates."""
+
+
+def _incomplete_layers(model: nn.Module) -> list[str]:
+    """Layers of which a part was loaded, before the update is finalized.
+
+    Embeddings are left out: their padding to a multiple of 64 rows is never loaded.
+    """
+    waiting = []
+    for name, layer in model.named_modules():
+        info = get_layerwise_info(layer)
+        partly = info.can_load() and 0 < info.load_numel < (info.load_numel_total or 0)
+        if partly and not isinstance(layer, VocabParallelEmbedding):
+            waiting.append(name)
+    return waiting
+
+
+def _repack_tied_heads(model: nn.Module) -> None:
+    """Process heads that share their weight with the embedding.
+
+    The reload writes the shared weight, but a head on CPU keeps a packed copy of the old one.
+    """
+    embeddings = {
+        layer.weight.data_ptr(): layer
+        for layer in model.modules()
+        if type(layer) is VocabParallelEmbedding
+    }
+    for head in model.modules():
+        if isinstance(head, VocabParallelEmbedding) and type(head) is not VocabParallelEmbedding:
+            if head.weight.data_ptr() in embeddings:
+                head.quant_method.process_weights_after_loading(head)

@@ -1,0 +1,49 @@
+"""Full, named weights of a learner's model, whatever the ZeRO stage that shards them."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+from torch import Tensor, nn
+
+
+def named_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Tensor]]:
+    """(Hugging Face name, full tensor) of each parameter, in order; tied weights once.
+
+    Under ZeRO-3 parameters are gathered some `gather_bytes` at a time, which is a collective:
+    every rank must run through the whole iteration. A tensor is valid until the next is taken.
+    """
+    for group in _parameter_groups(model, gather_bytes):
+        with _gathered([parameter for _, parameter in group]):
+            for name, parameter in group:
+                yield name, parameter.data
+
+
+def _parameter_groups(
+    model: nn.Module, gather_bytes: int
+) -> Iterator[list[tuple[str, nn.Parameter]]]:
+    group: list[tuple[str, nn.Parameter]] = []
+    size = 0
+    for name, parameter in model.named_parameters():
+        nbytes = _full_numel(parameter) * parameter.element_size()
+        if group and size + nbytes > gather_bytes:
+            yield group
+            group, size = [], 0
+        group.append((name, parameter))
+        size += nbytes
+    if group:
+        yield group
+
+
+def _full_numel(parameter: nn.Parameter) -> int:
+    """Elements of the whole parameter: ZeRO-3 leaves an empty placeholder and `ds_numel`."""
+    return int(getattr(parameter, "ds_numel", parameter.numel()))
+
+
+def _gathered(parameters: list[nn.Parameter]) -> AbstractContextManager[object]:
+    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
+        return nullcontext()
+    import deepspeed  # slow to import, and only learners have it loaded
+
+    with torch.no_grad():
+        return deepspeed.zero.GatheredParameters(parameters, modifier_rank=None)
