@@ -5,12 +5,13 @@ from pydantic import ValidationError
 
 from lightrft_ray.config import RunConfig
 
-Tree = dict[str, dict[str, object]]
+Values = dict[str, object]
+Tree = dict[str, Values]
 
-GPUS = {"actor_num_gpus_per_node": 1}
-FLASH = {"attn_implementation": "flash_attention_2", "dtype": "bfloat16"}
-KL = {"init_kl_coef": 0.1}
-GAE = {"advantage_estimator": "gae"}
+GPUS: Values = {"actor_num_gpus_per_node": 1}
+FLASH: Values = {"attn_implementation": "flash_attention_2", "dtype": "bfloat16"}
+KL: Values = {"init_kl_coef": 0.1}
+GAE: Values = {"advantage_estimator": "gae"}
 # Settings that contradict, the names the error must hold, and the same settings with its remedy.
 CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
     "group of one": (
@@ -114,7 +115,7 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
 
 
 @pytest.mark.parametrize("name", CONTRADICTIONS)
-def test_contradiction(name):
+def test_contradiction(name: str) -> None:
     tree, words, remedied = CONTRADICTIONS[name]
     with pytest.raises(ValidationError) as caught:
         RunConfig.model_validate(tree)
@@ -126,7 +127,7 @@ def test_contradiction(name):
     RunConfig.model_validate(remedied)
 
 
-def test_warmup_counts_optimizer_steps_not_rollouts():
-    trainer = {"num_steps": 5, "max_epochs": 2, "train_batch_size": 128}
+def test_warmup_counts_optimizer_steps_not_rollouts() -> None:
+    trainer: Values = {"num_steps": 5, "max_epochs": 2, "train_batch_size": 128}
     trainer |= {"micro_train_batch_size": 128, "lr_warmup_steps": 19}
     assert RunConfig.model_validate({"trainer": trainer}).optimizer_steps == 20

@@ -1,6 +1,7 @@
 """The command line: forms of options, help, and mistakes that end with status 2 and one line."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -34,7 +35,7 @@ def _error_line(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
         ("--top_p=0.1", "--rollout.top_p", "0.9"),
     ],
 )
-def test_forms_of_an_option(argv):
+def test_forms_of_an_option(argv: tuple[str, ...]) -> None:
     assert _parse(*argv).rollout.top_p == 0.9
 
 
@@ -47,20 +48,20 @@ def test_forms_of_an_option(argv):
         (("--overwrite_output=false",), False),
     ],
 )
-def test_a_switch_alone_means_true(argv, expected):
+def test_a_switch_alone_means_true(argv: tuple[str, ...], expected: bool) -> None:
     assert _parse(*argv).overwrite_output is expected
 
 
-def test_a_switch_that_may_be_null_stands_alone_too():
+def test_a_switch_that_may_be_null_stands_alone_too() -> None:
     assert _parse("--whiten_advantages").algorithm.whiten_advantages is True
 
 
-def test_values_that_look_like_options_follow_an_equals_sign():
+def test_values_that_look_like_options_follow_an_equals_sign() -> None:
     assert _parse("--system_prompt=--x=y").data.system_prompt == "--x=y"
     assert _parse("--top_k", "-1").rollout.top_k == -1
 
 
-def test_options_override_the_file(tmp_path):
+def test_options_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
     path.write_text("seed: 3\nrollout: {top_p: 0.5}\n")
     config = _parse("--top_p", "0.9", "--config", str(path))
@@ -86,11 +87,11 @@ def test_options_override_the_file(tmp_path):
         (("--n_samples_per_prompt", "1"), "algorithm.advantage_estimator to gae"),
     ],
 )
-def test_mistakes(capsys, argv, part):
+def test_mistakes(capsys: pytest.CaptureFixture[str], argv: tuple[str, ...], part: str) -> None:
     assert part in _error_line(capsys, *argv)
 
 
-def test_exit_with_error_prints_one_line(capsys):
+def test_exit_with_error_prints_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         exit_with_error(UserError("first\n  second"))
     assert caught.value.code == 2
@@ -98,7 +99,9 @@ def test_exit_with_error_prints_one_line(capsys):
 
 
 @pytest.mark.parametrize("argv", [("--help",), ("-h",), ("--no_such", "1", "--help")])
-def test_help_lists_every_setting_by_section(capsys, argv):
+def test_help_lists_every_setting_by_section(
+    capsys: pytest.CaptureFixture[str], argv: tuple[str, ...]
+) -> None:
     with pytest.raises(SystemExit) as caught:
         _parse(*argv)
     assert caught.value.code == 0
@@ -124,7 +127,7 @@ def test_help_lists_every_setting_by_section(capsys, argv):
         "  --algorithm.advantage_estimator group_norm|gae (default: group_norm)\n",
     ],
 )
-def test_help_shows_type_and_default(capsys, lines):
+def test_help_shows_type_and_default(capsys: pytest.CaptureFixture[str], lines: str) -> None:
     with pytest.raises(SystemExit):
         _parse("--help")
     assert lines in capsys.readouterr().out

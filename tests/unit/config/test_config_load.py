@@ -1,5 +1,6 @@
 """Files and overrides: what counts over what, and errors that say what, where and how."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,11 @@ from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import dump_config, load_config
 from lightrft_ray.config.settings import find_setting
 
+WriteFile = Callable[[str | bytes], Path]
+
 
 @pytest.fixture
-def write(tmp_path):
+def write(tmp_path: Path) -> WriteFile:
     def write_file(text: str | bytes) -> Path:
         path = tmp_path / "run.yaml"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
@@ -27,11 +30,11 @@ def _message(path: Path | None, *overrides: tuple[str, str]) -> str:
     return message
 
 
-def test_nothing_given_is_the_default():
+def test_nothing_given_is_the_default() -> None:
     assert load_config(None, []) == RunConfig()
 
 
-def test_the_command_line_counts_over_the_file_over_the_defaults(write):
+def test_the_command_line_counts_over_the_file_over_the_defaults(write: WriteFile) -> None:
     path = write("seed: 3\nrollout:\n  top_p: 0.9\n  temperature: 0.7\n")
     config = load_config(path, [("rollout.top_p", "0.8"), ("top_k", "5"), ("top_k", "6")])
     assert config.seed == 3
@@ -41,7 +44,7 @@ def test_the_command_line_counts_over_the_file_over_the_defaults(write):
     assert config.rollout.generate_max_len == RunConfig().rollout.generate_max_len
 
 
-def test_leaf_and_dotted_names_are_the_same_setting():
+def test_leaf_and_dotted_names_are_the_same_setting() -> None:
     dotted = load_config(None, [("rollout.n_samples_per_prompt", "16")])
     assert dotted == load_config(None, [("n_samples_per_prompt", "16")])
     assert dotted.rollout.n_samples_per_prompt == 16
@@ -64,7 +67,7 @@ def test_leaf_and_dotted_names_are_the_same_setting():
         ("advantage_estimator", "grpo", "group_norm"),
     ],
 )
-def test_texts_of_the_command_line(name, text, value):
+def test_texts_of_the_command_line(name: str, text: str, value: object) -> None:
     setting = find_setting(name)
     assert setting is not None
     config = load_config(None, [(name, text)])
@@ -100,7 +103,7 @@ def test_texts_of_the_command_line(name, text, value):
         (f"seed: {'x' * 500}", ["seed", "xxx..."]),
     ],
 )
-def test_mistakes_in_a_file(write, text, parts):
+def test_mistakes_in_a_file(write: WriteFile, text: str | bytes, parts: list[str]) -> None:
     path = write(text)
     message = _message(path)
     for part in [str(path), *parts]:
@@ -108,7 +111,7 @@ def test_mistakes_in_a_file(write, text, parts):
     assert len(message) < 300 + len(str(path))
 
 
-def test_a_missing_file_and_a_folder(tmp_path):
+def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     assert "no.yaml: No such file" in _message(tmp_path / "no.yaml")
     assert "Is a directory" in _message(tmp_path)
 
@@ -127,19 +130,19 @@ def test_a_missing_file_and_a_folder(tmp_path):
         ("seed", "null", ["seed", "integer", "null"]),
     ],
 )
-def test_mistakes_on_the_command_line(name, text, parts):
+def test_mistakes_on_the_command_line(name: str, text: str, parts: list[str]) -> None:
     for part in ["on the command line", *parts]:
         assert part in _message(None, (name, text))
 
 
-def test_an_error_names_the_place_that_the_value_comes_from(write):
+def test_an_error_names_the_place_that_the_value_comes_from(write: WriteFile) -> None:
     path = write("rollout: {top_p: 3, temperature: 0}")
     overrides = [("temperature", "1")]
     assert f"rollout.top_p in {path}" in _message(path, *overrides)
     assert "rollout.top_p on the command line" in _message(path, *overrides, ("top_p", "4"))
 
 
-def test_a_contradiction_is_told_as_it_is():
+def test_a_contradiction_is_told_as_it_is() -> None:
     message = _message(None, ("gamma", "0.9"))
     assert message.startswith("algorithm.gamma does nothing")
 
@@ -154,6 +157,8 @@ def test_a_contradiction_is_told_as_it_is():
         [("adam_betas", "[0.5, 0.25]"), ("eval_data", "x.jsonl"), ("max_samples", "10")],
     ],
 )
-def test_a_dump_loads_to_the_same_configuration(write, overrides):
+def test_a_dump_loads_to_the_same_configuration(
+    write: WriteFile, overrides: list[tuple[str, str]]
+) -> None:
     config = load_config(None, overrides)
     assert load_config(write(dump_config(config)), []) == config

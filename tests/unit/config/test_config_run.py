@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
+from typing import Literal
 
 import pytest
 from pydantic import ValidationError
@@ -19,7 +20,7 @@ def _error(**tree: object) -> str:
     return f"{'.'.join(map(str, details['loc']))}: {details['msg']}"
 
 
-def test_imports_without_torch():
+def test_imports_without_torch() -> None:
     program = (
         "import sys, lightrft_ray.config, lightrft_ray.config.cli\n"
         "heavy = {'torch', 'ray', 'vllm', 'numpy'} & set(sys.modules)\n"
@@ -31,20 +32,20 @@ def test_imports_without_torch():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_leaf_name_means_one_setting():
+def test_a_leaf_name_means_one_setting() -> None:
     leaves = Counter(setting.leaf for setting in all_settings())
     assert [leaf for leaf, count in leaves.items() if count > 1] == []
     assert not leaves.keys() & sections().keys()
 
 
-def test_every_setting_has_one_line_of_description():
+def test_every_setting_has_one_line_of_description() -> None:
     for setting in all_settings():
         description = setting.field.description
         assert description, setting.key
         assert "\n" not in description and description.endswith("."), setting.key
 
 
-def test_sections_in_the_order_of_a_run():
+def test_sections_in_the_order_of_a_run() -> None:
     assert list(sections()) == [
         "model",
         "data",
@@ -59,7 +60,7 @@ def test_sections_in_the_order_of_a_run():
     ]
 
 
-def test_defaults_are_the_cpu_demo():
+def test_defaults_are_the_cpu_demo() -> None:
     config = RunConfig()
     assert config.model.pretrain == "embedded:tiny-qwen2.5-vl"
     assert config.data.prompt_data == "embedded:digits"
@@ -70,16 +71,16 @@ def test_defaults_are_the_cpu_demo():
     assert not config.uses_critic
 
 
-def test_is_frozen_and_survives_pickling():
+def test_is_frozen_and_survives_pickling() -> None:
     config = RunConfig(seed=7)
     with pytest.raises(ValidationError, match="frozen"):
-        config.seed = 8  # type: ignore[misc]
+        config.seed = 8
     with pytest.raises(ValidationError, match="frozen"):
-        config.rollout.top_p = 0.5  # type: ignore[misc]
+        config.rollout.top_p = 0.5
     assert pickle.loads(pickle.dumps(config)) == config
 
 
-def test_derived_values():
+def test_derived_values() -> None:
     config = RunConfig.model_validate(
         {
             "algorithm": {"advantage_estimator": "gae", "init_kl_coef": 0.01},
@@ -100,14 +101,14 @@ def test_derived_values():
     assert config.optimizer_steps == 10 * 2 * 2
 
 
-def test_cpu_learner_ranks_count_without_gpus():
+def test_cpu_learner_ranks_count_without_gpus() -> None:
     config = RunConfig.model_validate(
         {"placement": {"cpu_learner_ranks": 2}, "trainer": {"micro_train_batch_size": 128}}
     )
     assert config.learner_ranks == 2
 
 
-def test_grpo_is_another_name_for_group_norm():
+def test_grpo_is_another_name_for_group_norm() -> None:
     assert AlgorithmConfig.model_validate({"advantage_estimator": "grpo"}) == AlgorithmConfig()
 
 
@@ -120,12 +121,14 @@ def test_grpo_is_another_name_for_group_norm():
         ("group_norm", True, True),
     ],
 )
-def test_whitening_is_the_default_with_gae_only(estimator, whiten, expected):
+def test_whitening_is_the_default_with_gae_only(
+    estimator: Literal["gae", "group_norm"], whiten: bool | None, expected: bool
+) -> None:
     config = AlgorithmConfig(advantage_estimator=estimator, whiten_advantages=whiten)
     assert config.whitens_advantages is expected
 
 
-def test_clip_bounds():
+def test_clip_bounds() -> None:
     assert AlgorithmConfig(eps_clip=0.25).clip_bounds == (0.75, 1.25)
     assert AlgorithmConfig(eps_clip=0.25, eps_clip_high=0.5).clip_bounds == (0.75, 1.5)
 
@@ -146,11 +149,11 @@ def test_clip_bounds():
         ("model", "pretrain", None),
     ],
 )
-def test_values_are_not_converted(section, leaf, value):
+def test_values_are_not_converted(section: str, leaf: str, value: object) -> None:
     assert f"{section}.{leaf}" in _error(**{section: {leaf: value}})
 
 
-def test_unknown_names_are_errors():
+def test_unknown_names_are_errors() -> None:
     assert "rollout.topp" in _error(rollout={"topp": 1.0})
     assert "sede" in _error(sede=1)
 
@@ -191,24 +194,24 @@ def test_unknown_names_are_errors():
         ("placement", "actor_num_gpus_per_node", -1, 1),
     ],
 )
-def test_bounds(section, leaf, refused, accepted):
+def test_bounds(section: str, leaf: str, refused: object, accepted: object) -> None:
     assert f"{section}.{leaf}" in _error(**{section: {leaf: refused}})
     config = RunConfig.model_validate({section: {leaf: accepted}})
     value = getattr(getattr(config, section), leaf)
     assert value == (tuple(accepted) if isinstance(accepted, list) else accepted)
 
 
-def test_every_timeout_and_count_has_a_lower_bound():
+def test_every_timeout_and_count_has_a_lower_bound() -> None:
     for setting in all_settings():
         if setting.leaf.endswith(("_timeout", "_size", "_len", "_num_nodes")):
             tree = {setting.section: {setting.leaf: 0}}
             assert setting.key in _error(**tree)
 
 
-def test_staleness_says_that_asynchronous_runs_are_not_there():
+def test_staleness_says_that_asynchronous_runs_are_not_there() -> None:
     assert "asynchronous runs are not implemented yet" in _error(rollout={"max_staleness": 1})
 
 
-def test_placement_accepts_gpu_groups():
+def test_placement_accepts_gpu_groups() -> None:
     config = PlacementConfig(actor_num_nodes=2, actor_num_gpus_per_node=8, ref_num_gpus_per_node=1)
     assert config.cpu_learner_ranks == 1

@@ -29,14 +29,14 @@ from lightrft_ray.config.yaml_text import format_scalar, format_yaml, parse_yaml
         ("'1'", "1"),
     ],
 )
-def test_scalars(text, value):
+def test_scalars(text: str, value: object) -> None:
     parsed = parse_yaml(text)
     assert parsed == value
     assert type(parsed) is type(value)
 
 
 @pytest.mark.parametrize("text", ["off", "yes", "1:30", "1_000", "0123", "0x1f", "2024-01-01", "="])
-def test_yaml_1_1_specials_are_text(text):
+def test_yaml_1_1_specials_are_text(text: str) -> None:
     assert parse_yaml(text) == text
 
 
@@ -54,16 +54,14 @@ def test_yaml_1_1_specials_are_text(text):
         "9" * 5000,
     ],
 )
-def test_refuses(text):
+def test_refuses(text: str) -> None:
     with pytest.raises(yaml.YAMLError):
         parse_yaml(text)
 
 
-def test_a_duplicate_key_is_named_with_its_line():
-    with pytest.raises(yaml.MarkedYAMLError) as caught:
+def test_a_duplicate_key_is_named_with_its_line() -> None:
+    with pytest.raises(yaml.MarkedYAMLError, match=r"'a' comes twice[^$]*line 3"):
         parse_yaml("a: 1\nb: 2\na: 3")
-    assert "'a'" in caught.value.problem
-    assert caught.value.problem_mark.line == 2
 
 
 _LEAVES = (
@@ -78,7 +76,7 @@ _LEAVES = (
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.from_regex("[a-z_]{1,8}", fullmatch=True), _LEAVES | st.lists(_LEAVES)))
-def test_text_reads_back_here_and_by_yaml_1_1(values):
+def test_text_reads_back_here_and_by_yaml_1_1(values: dict[str, object]) -> None:
     text = format_yaml(values)
     assert parse_yaml(text) == values
     assert yaml.safe_load(text) == values
@@ -97,5 +95,5 @@ def test_text_reads_back_here_and_by_yaml_1_1(values):
         ("word " * 40, "'" + "word " * 40 + "'"),
     ],
 )
-def test_format_scalar_is_one_line(value, text):
+def test_format_scalar_is_one_line(value: object, text: str) -> None:
     assert format_scalar(value) == text
