@@ -1,0 +1,45 @@
+"""The embedded data set is ordinary files with a fixed, disjoint split."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_digits
+
+from lightrft_ray.data.digits import DigitsDataset
+
+
+def _rows(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_the_splits_cover_every_image_once(digits: DigitsDataset) -> None:
+    train, held_out = _rows(digits.train_file), _rows(digits.eval_file)
+    images = [row["images"][0] for row in train + held_out]
+    assert (len(train), len(held_out), len(set(images))) == (1400, 397, 1797)
+    assert all((digits.folder / image).is_file() for image in images)
+
+
+def test_a_row_has_the_documented_form(digits: DigitsDataset) -> None:
+    row = _rows(digits.train_file)[0]
+    content = [{"type": "image"}, {"type": "text", "text": "Which digit?"}]
+    assert row == {
+        "id": "digits-train-01081",
+        "prompt": [{"role": "user", "content": content}],
+        "images": ["images/01081.png"],
+        "reference": str(load_digits().target[1081]),
+        "label": "digits",
+    }
+
+
+def test_images_show_what_their_reference_says(digits: DigitsDataset) -> None:
+    """Shrunk back to 8x8, an image is the source's pixels up to the resampling."""
+    source = load_digits()
+    for row in _rows(digits.eval_file)[:20]:
+        index = int(row["id"].rsplit("-", 1)[1])
+        with Image.open(digits.folder / row["images"][0]) as image:
+            assert (image.size, image.mode) == ((56, 56), "RGB")
+            small = np.asarray(image.convert("L").resize((8, 8), Image.Resampling.BOX)) / 255 * 16
+        assert np.corrcoef(small.ravel(), source.images[index].ravel())[0, 1] > 0.97
+        assert row["reference"] == str(source.target[index])
