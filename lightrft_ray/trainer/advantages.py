@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from lightrft_ray.trainer.groups import Groups
 from lightrft_ray.trainer.masked import masked_whiten, promote_half, zero_masked
 
 
@@ -126,7 +127,7 @@ GROUP_ADVANTAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @dataclass(frozen=True)
 class _GroupStatistics:
-    """Statistics of each row's group, (B,) float64, and of the groups as a whole."""
+    """Of each row's group, (B,), and the number of groups: all, and those with any spread."""
 
     size: Tensor
     centred: Tensor
@@ -136,26 +137,21 @@ class _GroupStatistics:
 
 
 def _group_statistics(scores: Tensor, group_ids: Tensor) -> _GroupStatistics:
-    """Group sums by scatter, in float64; a constant group is centred to exactly 0."""
-    exact = scores.double()
-    ids, row_group = torch.unique(group_ids, return_inverse=True)
-    zeros = exact.new_zeros(len(ids))
-    size = zeros.index_add(0, row_group, torch.ones_like(exact))
-    mean = zeros.index_add(0, row_group, exact) / size
-    # Equality of the extremes, as rounding can leave a constant group a small variance.
-    spread = _group_extreme(exact, row_group, zeros, "amax") > _group_extreme(
-        exact, row_group, zeros, "amin"
-    )
-    centred = torch.where(spread[row_group], exact - mean[row_group], torch.zeros_like(exact))
-    m2 = zeros.index_add(0, row_group, centred.square())
-    std = (m2 / (size - 1).clamp(min=1)).sqrt()
+    """In float64; a constant group is centred to exactly 0."""
+    exact, groups = scores.double(), Groups.of(group_ids)
+    mean = groups.sum(exact) / groups.size
+    # By its extremes, as rounding can leave a constant group a small deviation from its mean.
+    has_spread = groups.spread(exact) > 0
+    centred = exact - mean[groups.of_row]
+    centred = torch.where(has_spread[groups.of_row], centred, torch.zeros_like(centred))
+    std = (groups.sum(centred.square()) / (groups.size - 1).clamp(min=1)).sqrt()
     return _GroupStatistics(
-        size[row_group], centred, std[row_group], len(ids), int(spread.sum().item())
+        size=groups.size[groups.of_row],
+        centred=centred,
+        std=std[groups.of_row],
+        n_groups=len(groups.ids),
+        n_spread=int(has_spread.sum()),
     )
-
-
-def _group_extreme(values: Tensor, row_group: Tensor, like: Tensor, reduce: str) -> Tensor:
-    return like.scatter_reduce(0, row_group, values, reduce, include_self=False)
 
 
 def _next_values(values: Tensor, action_mask: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.trainer.groups import Groups
 from lightrft_ray.trainer.masked import masked_sum
 
 
@@ -43,9 +44,8 @@ def count_denominators(
 
 def group_token_counts(action_mask: Tensor, group_ids: Tensor) -> Tensor:
     """Actions in each row's prompt group, (B,): count on the global batch, then take rows of it."""
-    _, row_group = torch.unique(group_ids, return_inverse=True)
-    lengths = action_mask.bool().sum(dim=1)
-    return torch.zeros_like(lengths).index_add(0, row_group, lengths)[row_group]
+    groups = Groups.of(group_ids)
+    return groups.sum(action_mask.bool().sum(dim=1))[groups.of_row]
 
 
 def aggregate(
