@@ -1,0 +1,36 @@
+# Everything from a fresh clone. `make demo` and `make test` make the environment first.
+#
+# Variables: PYTHON (Python 3.11 or 3.12 to make the environment with), VENV (where it lies).
+
+PYTHON ?=
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+# DeepSpeed builds an operator on first use and looks for ninja on PATH.
+RUN := PATH="$(BIN):$$PATH" $(BIN)/python
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format
+
+help: ## Show this list.
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+
+setup: ## Make the CPU environment in VENV; does nothing once it is complete.
+	@PYTHON='$(PYTHON)' VENV='$(VENV)' cluster/setup_cpu.sh
+
+demo: setup ## Train a tiny vision-language model on digits; results in runs/demo.
+	$(RUN) launch/ppo_vl.py --config launch/configs/digits_grpo.yaml \
+		--output_dir runs/demo --overwrite_output true
+
+test: lint ## Run lint and every CPU test, up to the first failure.
+	$(RUN) -m pytest tests/unit
+	$(RUN) -m pytest tests/integration
+
+lint: setup ## Check style, format, types and the layers.
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Fix style and format.
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
