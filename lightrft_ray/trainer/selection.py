@@ -49,7 +49,7 @@ def high_entropy_mask(entropy: Tensor, action_mask: Tensor, *, ratio: float) -> 
         raise UserError(f"high-entropy token ratio {ratio}: it must be above 0 and at most 1")
     mask = action_mask.bool()
     n_tokens = int(mask.sum())
-    # 0.2 · 30 is a little over 6 in floating point, and must not become 7.
+    # 0.07 · 100 is a little over 7 in floating point, and must not become 8.
     n_kept = math.ceil(ratio * n_tokens - 1e-9 * n_tokens)
     ranked = promote_half(entropy.detach()).masked_fill(~mask, -math.inf).flatten()
     kept = torch.zeros_like(mask).flatten()

@@ -47,11 +47,10 @@ def test_off_policy_golden(case: Case, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("name", CORRECTIONS)
-def test_rows_without_actions_are_kept_and_metrics_merge(name: str) -> None:
+def test_metrics_of_micro_batches_merge_to_those_of_the_batch(name: str) -> None:
     torch.manual_seed(0)
     old, rollout = -2 + 0.01 * torch.randn(2, 5, 4)
     mask = torch.rand(5, 4) < 0.7
-    mask[1] = False
     weigh = partial(importance_weights, correction=CORRECTIONS[name])
     whole, first = weigh(old, rollout, mask), weigh(old[:2], rollout[:2], mask[:2])
     rest = weigh(old[2:], rollout[2:], mask[2:])
@@ -59,7 +58,16 @@ def test_rows_without_actions_are_kept_and_metrics_merge(name: str) -> None:
     merged = metric_values(merge_metrics(first.metrics, rest.metrics))
 
     assert merged == pytest.approx(metric_values(whole.metrics))
-    assert whole.kept_rows[1]
+
+
+@pytest.mark.parametrize("name", ["sequence_mask", "geometric_mask", "geometric_mask_token_weight"])
+def test_a_row_without_actions_is_kept_though_its_ratio_is_outside_the_band(name: str) -> None:
+    log_probs, mask = torch.full((2, 3), -1.0), torch.tensor([[1, 1, 1], [0, 0, 0]])
+    correction = partial(CORRECTIONS[name], low=2.0, high=3.0)
+
+    result = importance_weights(log_probs, log_probs, mask, correction=correction)
+
+    assert result.kept_rows.tolist() == [False, True]
 
 
 @pytest.mark.parametrize("name", CORRECTIONS)

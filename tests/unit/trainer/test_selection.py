@@ -64,3 +64,10 @@ def test_a_ratio_outside_its_range_is_refused(ratio: float) -> None:
 
 def test_a_batch_without_actions_selects_nothing() -> None:
     assert not high_entropy_mask(torch.ones(2, 3), torch.zeros(2, 3), ratio=0.5).any()
+
+
+def test_rounding_does_not_add_a_token() -> None:
+    entropy = torch.arange(100.0).view(4, 25)
+    assert 0.07 * 100 > 7
+
+    assert high_entropy_mask(entropy, torch.ones(4, 25), ratio=0.07).sum() == 7

@@ -82,3 +82,12 @@ def test_a_normalizer_resumes_where_it_stopped() -> None:
     resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
 
     assert resumed.moments == stopped.moments == Moments(3, 7 / 3, pytest.approx(14 / 3))
+
+
+def test_rounding_is_no_spread() -> None:
+    normalizer = RunningRewardNormalizer()
+    for size in (3, 4):
+        normalizer.update(torch.full((size,), 0.1, dtype=torch.float64))
+
+    assert normalizer.moments.std > 0
+    assert normalizer.divisor == 1.0

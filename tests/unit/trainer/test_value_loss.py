@@ -35,14 +35,14 @@ def test_value_loss_golden(case: Case, dtype: torch.dtype) -> None:
 
 def test_values_inside_the_clip_range_are_never_counted_as_clipped() -> None:
     torch.manual_seed(0)
-    old_values = torch.randn(1, 10_000) * 100
-    values = old_values + 0.2 * (torch.rand_like(old_values) * 2 - 1).clamp(-0.999, 0.999)
+    old_values = 0.1 * torch.randn(1, 10_000)  # of the clip's size, so that differences round
+    values = old_values + 0.4 * (torch.rand_like(old_values) - 0.5)
     mask = (values - old_values).abs() <= 0.2
 
     result = value_loss(
         values,
         old_values,
-        torch.randn_like(values),
+        0.1 * torch.randn_like(values),
         mask,
         clip=0.2,
         aggregation="token-mean",
