@@ -35,14 +35,14 @@ def test_value_loss_golden(case: Case, dtype: torch.dtype) -> None:
 
 def test_values_inside_the_clip_range_are_never_counted_as_clipped() -> None:
     torch.manual_seed(0)
-    old_values = 0.1 * torch.randn(1, 10_000)  # of the clip's size, so that differences round
-    values = old_values + 0.4 * (torch.rand_like(old_values) - 0.5)
+    values = 1e-3 * torch.randn(1, 10_000)  # far below the old ones, so that differences round
+    old_values = 0.4 * (torch.rand_like(values) - 0.5)
     mask = (values - old_values).abs() <= 0.2
 
     result = value_loss(
         values,
         old_values,
-        0.1 * torch.randn_like(values),
+        1e-2 * torch.randn_like(values),
         mask,
         clip=0.2,
         aggregation="token-mean",
