@@ -114,7 +114,7 @@ class RolloutConfig(Section):
     """Sequences that a generator decodes at once."""
     vllm_enforce_eager: bool = True
     """Decode without CUDA graphs and compilation."""
-    vllm_kv_cache_gb: PositiveFloat = 1.0
+    vllm_kv_cache_gb: PositiveInt = 1
     """Key-value cache of a generator in GB (CPU only)."""
     generate_timeout: PositiveFloat = 600
     """Seconds to wait for the samples of one prompt."""

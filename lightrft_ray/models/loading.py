@@ -83,6 +83,6 @@ def enable_gradient_checkpointing(model: PreTrainedModel) -> None:
     model.gradient_checkpointing_enable({"use_reentrant": False})
 
 
-def trainable_modules(model: nn.Module) -> list[nn.Parameter]:
+def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Parameters that the optimizer updates."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]

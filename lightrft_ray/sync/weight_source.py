@@ -1,6 +1,6 @@
 """Full, named weights of a learner's model, whatever the ZeRO stage that shards them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
@@ -17,6 +17,13 @@ def named_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Te
         with _gathered([parameter for _, parameter in group]):
             for name, parameter in group:
                 yield name, parameter.data
+
+
+def full_state_dict(
+    weights: Iterable[tuple[str, Tensor]], *, keep: bool
+) -> dict[str, Tensor]:
+    """Copies of all weights on the CPU; empty where `keep` is false, after the same iteration."""
+    return {name: tensor.detach().cpu().clone() for name, tensor in weights if keep}
 
 
 def _parameter_groups(

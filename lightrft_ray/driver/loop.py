@@ -1,0 +1,138 @@
+"""The training loop: generate, score, assemble, learn, publish, evaluate."""
+
+from collections.abc import Callable
+
+from lightrft_ray.config import RunConfig
+from lightrft_ray.data.prompt_source import PromptSource
+from lightrft_ray.driver.batch import RolloutBatch
+from lightrft_ray.driver.evaluation import Evaluator
+from lightrft_ray.driver.partition import divide_batch
+from lightrft_ray.driver.preflight import RunInputs
+from lightrft_ray.driver.publication import WeightPublisher
+from lightrft_ray.driver.records import (
+    batch_record,
+    experience_record,
+    memory_record,
+    speed_record,
+    update_record,
+)
+from lightrft_ray.driver.rollout import RolloutManager
+from lightrft_ray.driver.scoring import Scorer
+from lightrft_ray.driver.stopwatch import Stopwatch
+from lightrft_ray.driver.workers import Workers
+from lightrft_ray.trainer.assemble import assemble_experience
+from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.trainer.kl import FixedKLController
+
+Record = dict[str, float]
+
+_MEMORY_EVERY = 10  # steps: looking at all processes takes some milliseconds
+
+
+class TrainingLoop:
+    """A synchronous run: every batch is sampled with the weights of the step before."""
+
+    def __init__(self, config: RunConfig, inputs: RunInputs, workers: Workers) -> None:
+        self._config = config
+        self._workers = workers
+        self._pad_token_id = inputs.pad_token_id
+        self._bad_rows = inputs.bad_rows
+        self._rollouts = RolloutManager(
+            config, PromptSource(inputs.train_prompts, config.seed), workers.generator
+        )
+        self._scorer = Scorer(config, workers)
+        self._kl = FixedKLController(config.algorithm.init_kl_coef)
+        self._publisher = WeightPublisher(
+            config,
+            workers.learner,
+            workers.generator,
+            inputs.train_prompts,
+            (*inputs.canary_answer, inputs.stop_token_id),
+        )
+        self._evaluator = Evaluator(config, inputs.eval_prompts, workers)
+        self._samples = 0
+
+    def run(self, report: Callable[[Record], None]) -> None:
+        """Run all steps; `report` gets one record a step, step 0 being the state before training."""
+        watch = Stopwatch()
+        record = self._publish(watch) | self._evaluate(watch)
+        report(self._finish({"step": 0, **record}, watch))
+        for step in range(1, self._config.trainer.num_steps + 1):
+            report(self._step(step))
+
+    def _step(self, step: int) -> Record:
+        watch = Stopwatch()
+        with watch.phase("generate"):
+            groups = self._rollouts.next_batch()
+            batch = RolloutBatch.of(groups, self._pad_token_id)
+        with watch.phase("score"):
+            scores = self._scorer.score(batch)
+        with watch.phase("assemble"):
+            experience = assemble_experience(
+                batch.samples, scores, self._config.algorithm, kl_coef=self._kl.value
+            )
+        with watch.phase("train"):
+            updates = self._learn(batch, experience)
+        self._account(batch, experience)
+        record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
+        record |= {"kl/coef": self._kl.value, "samples": self._samples}
+        record |= self._publish(watch)
+        if self._evaluates_after(step):
+            record |= self._evaluate(watch)
+        return self._finish(record, watch)
+
+    def _learn(self, batch: RolloutBatch, experience: ExperienceVL) -> Record:
+        """Train critic and policy side by side, `max_epochs` times over the batch."""
+        pending = []
+        for role, group in (("value", self._workers.critic), ("policy", self._workers.learner)):
+            if group is None:
+                continue
+            shares = divide_batch(
+                batch.tokens,
+                experience,
+                batch_size=self._config.trainer.train_batch_size,
+                ranks=len(group),
+                kl_coef=self._kl.value,
+            )
+            repeated = [share * self._config.trainer.max_epochs for share in shares]
+            pending.append((role, group, group.start_each("train", repeated)))
+        record: Record = {}
+        for role, group, references in pending:
+            record |= update_record(role, group.wait(references))
+        return record
+
+    def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> None:
+        """Count prompts by what became of them: without any reward they trained nothing."""
+        if experience.action_mask is None:
+            raise ValueError("experience.action_mask is missing")
+        used = batch.group_ids[experience.action_mask.any(dim=1)].unique()
+        self._rollouts.account.trained += len(used)
+        self._rollouts.account.filtered += len(batch.groups) - len(used)
+        self._samples += int(experience.action_mask.any(dim=1).sum())
+
+    def _publish(self, watch: Stopwatch) -> Record:
+        with watch.phase("publish"):
+            publication = self._publisher.publish()
+        return {
+            "publish/version": publication.version,
+            "publish/bytes": publication.nbytes,
+            "publish/canary_max_abs_diff": publication.canary_max_abs_diff,
+        }
+
+    def _evaluates_after(self, step: int) -> bool:
+        every = self._config.evaluation.eval_steps
+        return step == self._config.trainer.num_steps or (every > 0 and step % every == 0)
+
+    def _evaluate(self, watch: Stopwatch) -> Record:
+        if not self._evaluator.has_prompts:
+            return {}
+        with watch.phase("eval"):
+            evaluation = self._evaluator.evaluate()
+        return {"eval/accuracy": evaluation.accuracy, "eval/samples": evaluation.samples}
+
+    def _finish(self, record: Record, watch: Stopwatch) -> Record:
+        record |= self._rollouts.account.as_record() | {"data/skipped": self._bad_rows}
+        is_looked_at = record["step"] % _MEMORY_EVERY == 0
+        record |= memory_record(self._workers if is_looked_at else None)
+        record |= watch.as_record()
+        return record | speed_record(record, self._config.samples_per_step)

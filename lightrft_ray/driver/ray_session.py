@@ -1,0 +1,55 @@
+"""A connection to Ray that ends with the run."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+import ray
+
+from lightrft_ray.config import UserError
+
+_ADDRESS = "RAY_ADDRESS"
+_WAIT_FOR_CHILDREN = 10  # s: what is still there then is killed
+
+
+@contextmanager
+def ray_session() -> Iterator[bool]:
+    """Use the cluster that RAY_ADDRESS names, or start a local Ray and stop it at the end.
+
+    Yields whether the Ray is local. On leaving, however the block ends, no process of a local
+    Ray is left. Raises UserError where no cluster answers at RAY_ADDRESS.
+    """
+    address = os.environ.get(_ADDRESS)
+    if address:
+        _connect(address)
+    else:
+        ray.init(address="local", include_dashboard=False, log_to_driver=False)
+    try:
+        yield address is None
+    finally:
+        children = psutil.Process().children(recursive=True) if not address else []
+        ray.shutdown()
+        _end(children)
+
+
+def _connect(address: str) -> None:
+    try:
+        ray.init(log_to_driver=False)
+    except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"no Ray cluster can be used at {_ADDRESS}={address} ({reason}); "
+            f"start one with `ray start --head`, or unset {_ADDRESS} for a local one"
+        ) from error
+
+
+def _end(processes: list[psutil.Process]) -> None:
+    """Wait for processes to end, and kill those that do not."""
+    _, alive = psutil.wait_procs(processes, timeout=_WAIT_FOR_CHILDREN)
+    for process in alive:
+        try:
+            process.kill()
+        except psutil.NoSuchProcess:
+            continue
+    psutil.wait_procs(alive, timeout=_WAIT_FOR_CHILDREN)

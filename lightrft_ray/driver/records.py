@@ -1,0 +1,107 @@
+"""The numbers of a step's record; `observe.names` explains each of them."""
+
+from collections.abc import Sequence
+
+import psutil
+from torch import Tensor
+
+from lightrft_ray.driver.batch import RolloutBatch
+from lightrft_ray.driver.workers import Workers
+from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.trainer.masked import masked_mean
+from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics, metric_values
+from lightrft_ray.workers.deepspeed_engine import StepResult
+
+Record = dict[str, float]
+
+# Metric of the objectives -> name in the record.
+_POLICY_METRICS = {
+    "approx_kl_k3": "policy/approx_kl",
+    "entropy": "policy/entropy",
+    "log_prob_gap_max": "rollout/log_prob_gap_max",
+}
+_VALUE_METRICS = {"clip_fraction": "value/clip_fraction"}
+
+
+def batch_record(batch: RolloutBatch) -> Record:
+    """Of the rollouts."""
+    samples = batch.all_samples
+    lengths = batch.samples.response_length
+    return {
+        "epoch": batch.groups[0].task.epoch,
+        "tokens": int(lengths.sum()),
+        "rollout/response_length_mean": float(lengths.double().mean()),
+        "rollout/truncated_fraction": sum(s.is_truncated for s in samples) / len(samples),
+    }
+
+
+def experience_record(experience: ExperienceVL) -> Record:
+    """Of rewards, advantages, KL and values."""
+    mask, info = experience.action_mask, experience.info
+    advantages, kl = experience.advantages, experience.kl
+    if mask is None or info is None or advantages is None or kl is None:
+        raise ValueError("the experience is not assembled")
+    rewards = info["reward"][info["reward"].isfinite()].double()
+    used = advantages[mask].double()
+    record = {
+        "reward/mean": float(rewards.mean()),
+        "reward/std": float(rewards.std()) if len(rewards) > 1 else 0.0,
+        "reward/failed": int((~info["reward"].isfinite()).sum()),
+        "advantage/mean": float(used.mean()),
+        "advantage/std": float(used.std()) if len(used) > 1 else 0.0,
+    }
+    if experience.base_action_log_probs is not None:
+        record["kl/reference_mean"] = float(masked_mean(kl, mask))
+    if experience.values is not None and experience.returns is not None:
+        record["value/explained_variance"] = _explained_variance(
+            experience.values[mask], experience.returns[mask]
+        )
+    return record
+
+
+def _explained_variance(values: Tensor, returns: Tensor) -> float:
+    """1 − Var(returns − values) / Var(returns); 0 where the returns do not vary."""
+    variance = returns.double().var()
+    if not variance > 0:
+        return 0.0
+    return float(1 - (returns - values).double().var() / variance)
+
+
+def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]) -> Record:
+    """Of the updates of a role ("policy" or "value"), merged over its ranks."""
+    merged: Metrics = {}
+    for metrics, _ in by_rank:
+        merged = merge_metrics(merged, metrics)
+    values, results = metric_values(merged), by_rank[0][1]
+    applied = [result.grad_norm for result in results if not result.skipped]
+    record = {
+        f"{role}/loss": values["loss"],
+        f"{role}/grad_norm": sum(applied) / len(applied) if applied else float("nan"),
+    }
+    if role == "value":
+        return record | {name: values[key] for key, name in _VALUE_METRICS.items()}
+    record |= {name: values[key] for key, name in _POLICY_METRICS.items()}
+    return record | {
+        "policy/clip_fraction": values["clip_frac_low"] + values["clip_frac_high"],
+        "policy/learning_rate": results[-1].learning_rate,
+        "policy/skipped_updates": sum(result.skipped for result in results),
+    }
+
+
+def memory_record(workers: Workers | None) -> Record:
+    """Resident memory: the driver's, and that of every role where `workers` is given."""
+    own = {"memory/driver_mb": psutil.Process().memory_info().rss / 1e6}
+    if workers is None:
+        return own
+    return own | {f"memory/{role}_mb": mb for role, mb in workers.resident_mb().items()}
+
+
+def speed_record(record: Record, samples_per_step: int) -> Record:
+    """Rates over the step's wall clock."""
+    if "tokens" not in record:
+        return {}
+    seconds = record["time/step"]
+    return {
+        "speed/samples_per_second": samples_per_step / seconds,
+        "speed/tokens_per_second": record["tokens"] / seconds,
+    }

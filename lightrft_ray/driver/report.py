@@ -1,0 +1,18 @@
+"""What a person reads when a run is over."""
+
+from lightrft_ray.observe.run_folder import RunFolder
+from lightrft_ray.observe.summary import Summary
+from lightrft_ray.observe.summary_text import render_summary
+
+
+def print_report(folder: RunFolder, summary: Summary) -> None:
+    """The summary, and where the run's files lie."""
+    print(render_summary(summary))
+    for what, path in (
+        ("curves", folder.curves),
+        ("metrics", folder.metrics),
+        ("summary", folder.summary),
+        ("TensorBoard", folder.tensorboard),
+        ("checkpoint", folder.checkpoint),
+    ):
+        print(f"{what + ':':<12} {path}")

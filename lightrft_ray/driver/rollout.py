@@ -1,0 +1,104 @@
+"""The rollout manager: prompts in, finished groups out, every prompt accounted for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.data.prompt_source import PromptSource
+from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.driver.seeds import prompt_seed
+from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.messages import (
+    GenerationSettings,
+    PromptTask,
+    RolloutGroup,
+    SkippedPrompt,
+)
+
+_REASONS_NAMED = 3
+
+
+@dataclass
+class PromptAccount:
+    """Where the prompts went that were taken: taken = trained + filtered + failed + in_flight.
+
+    `failed` prompts could not be used (a data fault); `filtered` ones had no sample with a reward.
+    """
+
+    taken: int = 0
+    trained: int = 0
+    filtered: int = 0
+    failed: int = 0
+
+    @property
+    def in_flight(self) -> int:
+        """Prompts that are somewhere between being taken and their end."""
+        return self.taken - self.trained - self.filtered - self.failed
+
+    def as_record(self) -> dict[str, float]:
+        """Metrics by name."""
+        counts = {f"data/{field.name}": getattr(self, field.name) for field in fields(self)}
+        return {**counts, "data/in_flight": self.in_flight}
+
+
+class RolloutManager:
+    """Gives out prompts to the generators and gathers their groups."""
+
+    def __init__(self, config: RunConfig, source: PromptSource, generators: ActorGroup) -> None:
+        self._config = config
+        self._source = source
+        self._generators = generators
+        self._reasons: list[str] = []
+        self.account = PromptAccount()
+
+    def next_batch(self) -> list[RolloutGroup]:
+        """`rollout_batch_size` groups; a prompt that cannot be used is replaced by the next one.
+
+        Raises UserError once more prompts than `max_bad_fraction` could not be used.
+        """
+        wanted = self._config.rollout.rollout_batch_size
+        groups: list[RolloutGroup] = []
+        while len(groups) < wanted:
+            taken = self._source.take(wanted - len(groups))
+            self.account.taken += len(taken)
+            tasks = [PromptTask(prompt, epoch, self._seed(prompt, epoch)) for prompt, epoch in taken]
+            results = generate(self._generators, tasks, self._settings())
+            groups += [result for result in results if isinstance(result, RolloutGroup)]
+            self._count_skipped([r for r in results if isinstance(r, SkippedPrompt)])
+        return groups
+
+    def _seed(self, prompt: Prompt, epoch: int) -> int:
+        return prompt_seed(self._config.seed, prompt.id, epoch)
+
+    def _settings(self) -> GenerationSettings:
+        rollout = self._config.rollout
+        return GenerationSettings(
+            rollout.n_samples_per_prompt, rollout.generate_max_len, rollout.temperature
+        )
+
+    def _count_skipped(self, skipped: Sequence[SkippedPrompt]) -> None:
+        self.account.failed += len(skipped)
+        self._reasons += [each.reason for each in skipped]
+        limit = self._config.data.max_bad_fraction
+        if self.account.failed > limit * self.account.taken:
+            named = "; ".join(self._reasons[:_REASONS_NAMED])
+            raise UserError(
+                f"{self.account.failed} of {self.account.taken} prompts could not be used, more "
+                f"than the share {limit:g} that data.max_bad_fraction allows ({named})"
+            )
+
+
+def generate(
+    generators: ActorGroup, tasks: Sequence[PromptTask], settings: GenerationSettings
+) -> list[RolloutGroup | SkippedPrompt]:
+    """Sample every task, shared out evenly over the generators; results in the order of `tasks`."""
+    shares = [tasks[first :: len(generators)] for first in range(len(generators))]
+    pending = [
+        actor.generate.remote(share, settings)
+        for actor, share in zip(generators.actors, shares, strict=True)
+        if share
+    ]
+    results: list[RolloutGroup | SkippedPrompt | None] = [None] * len(tasks)
+    for first, share in enumerate(generators.wait(pending)):
+        results[first :: len(generators)] = share
+    return [result for result in results if result is not None]

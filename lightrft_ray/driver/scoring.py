@@ -1,0 +1,125 @@
+"""Scoring a batch: rewards, reference log-probs, values and learner log-probs, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from ray import ObjectRef
+from torch import Tensor
+
+from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.data.prompt_text import user_text
+from lightrft_ray.driver.batch import RolloutBatch
+from lightrft_ray.driver.workers import Workers
+from lightrft_ray.rewards.scoring import RewardInputs, Rewards
+from lightrft_ray.trainer.assemble import Scores
+from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.messages import (
+    GeneratedSample,
+    GroupTokens,
+    RolloutGroup,
+    split_micro_batches,
+)
+
+_REASONS_NAMED = 3
+
+
+@dataclass
+class RewardAccount:
+    """How many samples were scored, how many failed, and the first reasons."""
+
+    scored: int = 0
+    failed: int = 0
+    reasons: list[str] = field(default_factory=list)
+
+    def add(self, rewards: Rewards, max_failed_fraction: float) -> None:
+        """Count a batch; UserError once more than `max_failed_fraction` of all samples failed."""
+        self.scored += len(rewards.values)
+        self.failed += len(rewards.faults)
+        self.reasons += list(rewards.faults.values())[: _REASONS_NAMED - len(self.reasons)]
+        if self.failed > max_failed_fraction * self.scored:
+            raise UserError(
+                f"{self.failed} of {self.scored} samples got no reward, more than the share "
+                f"{max_failed_fraction:g} that reward.max_failed_fraction allows "
+                f"({'; '.join(self.reasons)})"
+            )
+
+
+class Scorer:
+    """Asks all scoring workers at once and puts their answers together."""
+
+    def __init__(self, config: RunConfig, workers: Workers) -> None:
+        self._config = config
+        self._workers = workers
+        self.account = RewardAccount()
+
+    def score(self, batch: RolloutBatch) -> Scores:
+        """Scores of a batch; the driver never fetches its pixels."""
+        workers = self._workers
+        samples = [(group, sample) for group in batch.groups for sample in group.samples]
+        rewards = start_rewards(workers.reward, samples)
+        reference = _start_shared(workers.reference, "log_probs", batch.tokens)
+        values = _start_shared(workers.critic, "values", batch.tokens)
+        learner = workers.learner if self._config.algorithm.old_log_probs == "learner" else None
+        own = _start_shared(learner, "log_probs", batch.tokens)
+        scored = wait_rewards(workers.reward, rewards)
+        self.account.add(scored, self._config.reward.max_failed_fraction)
+        recomputed = _gather(learner, own, batch)
+        return Scores(
+            rewards=torch.tensor(scored.values, dtype=torch.float32),
+            group_ids=batch.group_ids,
+            action_log_probs=batch.rollout_log_probs if recomputed is None else recomputed,
+            base_action_log_probs=_gather(workers.reference, reference, batch),
+            values=_gather(workers.critic, values, batch),
+        )
+
+
+def start_rewards(
+    rewarders: ActorGroup, samples: Sequence[tuple[RolloutGroup, GeneratedSample]]
+) -> list[ObjectRef]:
+    """Ask for the rewards of samples, shared out over the reward workers."""
+    size = -(-len(samples) // len(rewarders))
+    shares = [samples[start : start + size] for start in range(0, len(samples), size)]
+    return [
+        actor.score.remote(_reward_inputs(share))
+        for actor, share in zip(rewarders.actors, shares, strict=False)
+    ]
+
+
+def wait_rewards(rewarders: ActorGroup, pending: Sequence[ObjectRef]) -> Rewards:
+    """The rewards of `start_rewards`, in the order of its samples."""
+    values: list[float] = []
+    faults: dict[int, str] = {}
+    for part in rewarders.wait(pending):
+        faults |= {index + len(values): reason for index, reason in part.faults.items()}
+        values += part.values
+    return Rewards(values, faults)
+
+
+def _reward_inputs(samples: Sequence[tuple[RolloutGroup, GeneratedSample]]) -> RewardInputs:
+    prompts = [group.task.prompt for group, _ in samples]
+    return RewardInputs(
+        prompts=[user_text(prompt) for prompt in prompts],
+        responses=[sample.text for _, sample in samples],
+        references=[prompt.reference for prompt in prompts],
+        labels=[prompt.label for prompt in prompts],
+    )
+
+
+def _start_shared(
+    group: ActorGroup | None, method: str, tokens: Sequence[GroupTokens]
+) -> list[ObjectRef]:
+    """Share samples out evenly, as collective passes of sharded models need."""
+    if group is None:
+        return []
+    count = sum(len(each.responses) for each in tokens)
+    return group.start_each(method, split_micro_batches(tokens, -(-count // len(group))))
+
+
+def _gather(
+    group: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+) -> Tensor | None:
+    if group is None:
+        return None
+    return batch.padded(np.concatenate(group.wait(pending)))

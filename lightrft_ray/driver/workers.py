@@ -1,0 +1,140 @@
+"""Starting and ending a run's workers."""
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+import ray
+from ray import ObjectRef
+from ray.actor import ActorClass, ActorHandle
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from lightrft_ray.config import InfrastructureError, RunConfig
+from lightrft_ray.driver.placement import Placement, RoleDemand
+from lightrft_ray.driver.preflight import RunInputs
+from lightrft_ray.workers.actor_group import ActorGroup, wait_for
+from lightrft_ray.workers.critic import CriticLearner
+from lightrft_ray.workers.deepspeed_engine import ProcessGroup
+from lightrft_ray.workers.engine_environment import engine_environment
+from lightrft_ray.workers.generator import Generator
+from lightrft_ray.workers.learner import PolicyLearner
+from lightrft_ray.workers.reference import ReferenceWorker
+from lightrft_ray.workers.reward import RewardWorker
+
+_START_TIMEOUT = 900.0  # s: large checkpoints load slowly
+_STOP_TIMEOUT = 15.0  # s
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The actor groups of a run; None for a role that the run does not have."""
+
+    learner: ActorGroup
+    generator: ActorGroup
+    reward: ActorGroup
+    reference: ActorGroup | None
+    critic: ActorGroup | None
+
+    def by_role(self) -> dict[str, ActorGroup]:
+        """The groups that there are."""
+        groups = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {role: group for role, group in groups.items() if group is not None}
+
+    def resident_mb(self) -> dict[str, float]:
+        """Memory of each role in MB: of the largest of its workers."""
+        pending = {role: group.start("resident_mb") for role, group in self.by_role().items()}
+        return {role: max(self.by_role()[role].wait(refs)) for role, refs in pending.items()}
+
+    def stop(self) -> None:
+        """End the engines' processes, then all actors; never raises, whatever state they are in."""
+        with contextlib.suppress(InfrastructureError):
+            wait_for(self.generator.start("stop"), _STOP_TIMEOUT, "the generator")
+        for group in self.by_role().values():
+            for actor in group.actors:
+                ray.kill(actor)
+
+
+def start_workers(
+    config: RunConfig, inputs: RunInputs, demands: Sequence[RoleDemand], placement: Placement
+) -> Workers:
+    """Start all workers side by side; returns when every model is loaded."""
+    bundles = {demand.role: demand.bundles for demand in demands}
+
+    def create(
+        role: str, actor: ActorClass, arguments: Sequence[object], timeout: float
+    ) -> ActorGroup:
+        handles = [
+            _create_actor(config, actor, arguments, placement, role, index, bundle)
+            for index, bundle in enumerate(bundles[role])
+        ]
+        return ActorGroup(role, handles, timeout)
+
+    timeout = config.trainer.learner_timeout
+    model_arguments = (config, inputs.sampling, inputs.pad_token_id)
+    generator_arguments = (config, inputs.sampling.forbidden_token_ids, inputs.max_images)
+    workers = Workers(
+        generator=create(
+            "generator", Generator, generator_arguments, config.rollout.generate_timeout
+        ),
+        learner=create("learner", PolicyLearner, model_arguments, timeout),
+        reward=create(
+            "reward", RewardWorker, (config.reward.reward_fn,), config.reward.reward_timeout
+        ),
+        reference=create("reference", ReferenceWorker, model_arguments, timeout)
+        if config.uses_reference
+        else None,
+        critic=create("critic", CriticLearner, (config, inputs.pad_token_id), timeout)
+        if config.uses_critic
+        else None,
+    )
+    _wait_until_ready(workers)
+    return workers
+
+
+def _create_actor(
+    config: RunConfig,
+    actor: ActorClass,
+    arguments: Sequence[object],
+    placement: Placement,
+    role: str,
+    index: int,
+    bundle: dict[str, float],
+) -> ActorHandle:
+    options = actor.options(
+        num_cpus=bundle["CPU"],
+        num_gpus=bundle.get("GPU", 0),
+        scheduling_strategy=PlacementGroupSchedulingStrategy(
+            placement_group=placement[role], placement_group_bundle_index=index
+        ),
+        runtime_env={"env_vars": _environment(config, role)},
+    )
+    return options.remote(*arguments)
+
+
+def _environment(config: RunConfig, role: str) -> dict[str, str]:
+    """Variables that must be set before a worker's libraries are imported."""
+    threads = {"OMP_NUM_THREADS": str(config.placement.cpu_threads_per_worker)}
+    return threads | (engine_environment(config) if role == "generator" else {})
+
+
+def _wait_until_ready(workers: Workers) -> None:
+    """Wait for all roles at once, so that the first to fail is the one that is reported."""
+    starting: dict[ObjectRef, str] = {}
+    for role, group in workers.by_role().items():
+        connects = role in ("learner", "critic")
+        references = _connect(group) if connects else group.start("ready")
+        starting.update(dict.fromkeys(references, role))
+    pending = list(starting)
+    while pending:
+        done, pending = ray.wait(pending, timeout=_START_TIMEOUT)
+        who = f"the {starting[(done or pending)[0]]} (while starting)"
+        wait_for(done or pending[:1], 0.1, who)
+
+
+def _connect(group: ActorGroup) -> list[ObjectRef]:
+    """Have the ranks of a learner meet at rank 0."""
+    host, port = wait_for(
+        [group.actors[0].address.remote()], _START_TIMEOUT, f"the {group.role} (while starting)"
+    )[0]
+    places = [ProcessGroup(rank, len(group), host, port) for rank in range(len(group))]
+    return group.start_each("connect", places)

@@ -1,0 +1,54 @@
+"""Finding the reward function that a run names."""
+
+import importlib
+import importlib.util
+from pathlib import Path
+
+from lightrft_ray.config.errors import UserError
+from lightrft_ray.rewards.functions import READY_MADE, RewardFunction
+from lightrft_ray.rewards.scoring import RewardScorer
+
+_FUNCTION_IN_FILE = "reward_func"
+
+
+def load_reward(name: str) -> RewardScorer:
+    """The scorer for a ready-made name, a ``.py`` file with `reward_func`, or a dotted name.
+
+    Raises UserError that says what is missing.
+    """
+    if name in READY_MADE:
+        return RewardScorer(READY_MADE[name], name)
+    function = _from_file(Path(name)) if name.endswith(".py") else _from_module(name)
+    if not callable(function):
+        raise UserError(f"reward.reward_fn {name}: that is no function")
+    return RewardScorer(function, name)
+
+
+def _from_file(path: Path) -> RewardFunction:
+    if not path.is_file():
+        raise UserError(f"reward.reward_fn {path}: no such file")
+    spec = importlib.util.spec_from_file_location(f"reward_{path.stem}", path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"reward.reward_fn {path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # a user's file: anything may come, and is reported
+        raise UserError(f"reward.reward_fn {path}: {type(error).__name__}: {error}") from error
+    if not hasattr(module, _FUNCTION_IN_FILE):
+        raise UserError(f"reward.reward_fn {path}: it defines no function {_FUNCTION_IN_FILE}")
+    return getattr(module, _FUNCTION_IN_FILE)
+
+
+def _from_module(name: str) -> RewardFunction:
+    module_name, _, attribute = name.rpartition(".")
+    if not module_name:
+        known = ", ".join(READY_MADE)
+        raise UserError(
+            f"reward.reward_fn {name}: not ready-made ({known}); "
+            "give one of those, a path/to/file.py, or package.module.function"
+        )
+    try:
+        return getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"reward.reward_fn {name}: {error}") from error

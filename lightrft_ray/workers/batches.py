@@ -1,0 +1,76 @@
+"""What learners and critics get for their updates, and the micro-batches made of it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
+
+import torch
+
+from lightrft_ray.models.positions import PositionRule
+from lightrft_ray.models.rows import RowLayout, Rows, build_rows
+from lightrft_ray.trainer.aggregation import Denominators
+from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.workers.messages import GroupTokens, fetch_groups, split_micro_batches
+
+_PER_ACTION = (
+    "action_log_probs",
+    "base_action_log_probs",
+    "values",
+    "returns",
+    "advantages",
+    "action_mask",
+)
+
+
+@dataclass(frozen=True)
+class RankBatch:
+    """One rank's share of an optimizer step.
+
+    `experience` holds the (B, A) tensors of the share's samples, in the order of `groups`;
+    denominators are those of the whole step.
+    """
+
+    groups: tuple[GroupTokens, ...]
+    experience: ExperienceVL
+    denominators: Denominators
+    kl_coef: float
+
+
+@dataclass(frozen=True)
+class RowBuilder:
+    """How a worker lays out rows."""
+
+    layout: RowLayout
+    positions: PositionRule
+    pad_token_id: int
+    device: torch.device
+
+    def build(self, groups: Sequence[GroupTokens]) -> Rows:
+        """Rows of a micro-batch, on the worker's device; fetches the media."""
+        rows = build_rows(fetch_groups(groups), self.layout, self.positions, self.pad_token_id)
+        return rows.to(self.device)
+
+
+def micro_batches(
+    batch: RankBatch, size: int, builder: RowBuilder
+) -> Iterator[tuple[Rows, ExperienceVL]]:
+    """(rows, experience) of at most `size` samples each, built one at a time."""
+    start = 0
+    for groups in split_micro_batches(batch.groups, size):
+        rows = builder.build(groups)
+        count, width = rows.action_mask.shape
+        part = select_samples(batch.experience, slice(start, start + count), width)
+        yield rows, part.to_device(builder.device)
+        start += count
+
+
+def select_samples(
+    experience: ExperienceVL, samples: slice | torch.Tensor, width: int | None = None
+) -> ExperienceVL:
+    """The per-action tensors of some samples, cut to `width` actions; the rest is left out."""
+    chosen = {
+        name: getattr(experience, name)[samples, :width]
+        for name in _PER_ACTION
+        if getattr(experience, name) is not None
+    }
+    empty = {field.name: None for field in fields(experience) if field.name != "sequences"}
+    return replace(experience, sequences=experience.sequences[samples], **{**empty, **chosen})

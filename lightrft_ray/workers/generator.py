@@ -1,0 +1,68 @@
+"""The generator: an async Ray actor around a vLLM engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import ray
+
+from lightrft_ray.workers.process_memory import process_tree_mb
+
+if TYPE_CHECKING:
+    import numpy as np
+    from ray import ObjectRef
+
+    from lightrft_ray.config import RunConfig
+    from lightrft_ray.data.prompts import Prompt
+    from lightrft_ray.sync.buckets import BucketSpec
+    from lightrft_ray.workers.messages import (
+        GenerationSettings,
+        GroupTokens,
+        PromptTask,
+        RolloutGroup,
+        SkippedPrompt,
+    )
+
+
+@ray.remote
+class Generator:
+    """Samples responses under the latest weights it was given; see `VllmEngine`."""
+
+    def __init__(
+        self, config: RunConfig, forbidden_token_ids: Sequence[int], max_images: int
+    ) -> None:
+        # Imported here: the driver knows this class too, and need not load vLLM for it.
+        from lightrft_ray.workers.vllm_engine import VllmEngine
+
+        self._engine = VllmEngine(config, forbidden_token_ids, max_images)
+
+    async def ready(self) -> None:
+        """Return once the engine runs and can be given weights."""
+        await self._engine.connect()
+
+    async def generate(
+        self, tasks: Sequence[PromptTask], settings: GenerationSettings
+    ) -> list[RolloutGroup | SkippedPrompt]:
+        """Sample every prompt; results in the order of `tasks`."""
+        return await self._engine.generate(tasks, settings)
+
+    async def score_prompt(
+        self, prompt: Prompt, continuation: Sequence[int]
+    ) -> tuple[GroupTokens, np.ndarray]:
+        """Log-probs of a prompt's text behind its last image and of a fixed continuation."""
+        return await self._engine.score_prompt(prompt, continuation)
+
+    async def update_weights(
+        self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
+    ) -> None:
+        """Load a weight version."""
+        await self._engine.update_weights(version, buckets)
+
+    async def resident_mb(self) -> float:
+        """Memory of this worker and its engine's processes, in MB."""
+        return process_tree_mb()
+
+    async def stop(self) -> None:
+        """End the engine's processes."""
+        self._engine.stop()

@@ -1,0 +1,136 @@
+"""What travels between the driver and the workers.
+
+Token ids and log-probs are small and travel by value. Media inputs (pixels) are put into the
+object store once per prompt by the generator that processed them; everybody else passes the
+reference on, and only a worker that runs a model fetches them.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import ray
+import torch
+from ray import ObjectRef
+
+from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.models.rows import PromptGroup
+
+MediaRef = ObjectRef  # of a dict: model input name -> numpy array
+
+
+@dataclass(frozen=True)
+class PromptTask:
+    """A prompt to sample from; sample i of it is drawn with the seed `seed + i`."""
+
+    prompt: Prompt
+    epoch: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class GenerationSettings:
+    """How to sample: `n` responses of at most `max_tokens`; temperature 0 is greedy."""
+
+    n: int
+    max_tokens: int
+    temperature: float
+
+
+@dataclass(frozen=True)
+class GeneratedSample:
+    """One response: per token its id, its log-prob when sampled and the weights' version."""
+
+    token_ids: np.ndarray  # (L,) int64, a sampled stop token included
+    log_probs: np.ndarray  # (L,) float32
+    weight_versions: np.ndarray  # (L,) int64
+    text: str
+    is_truncated: bool
+
+
+@dataclass(frozen=True)
+class RolloutGroup:
+    """A prompt and its samples; `prompt_ids` (P,) holds the expanded media placeholders."""
+
+    task: PromptTask
+    prompt_ids: np.ndarray
+    media: MediaRef | None
+    samples: tuple[GeneratedSample, ...]
+
+    @property
+    def tokens(self) -> "GroupTokens":
+        """What models need of the group."""
+        return GroupTokens(
+            self.prompt_ids, tuple(sample.token_ids for sample in self.samples), self.media
+        )
+
+
+@dataclass(frozen=True)
+class SkippedPrompt:
+    """A prompt that could not be used, and why."""
+
+    task: PromptTask
+    reason: str
+
+
+@dataclass(frozen=True)
+class GroupTokens:
+    """A prompt group as it travels to models: token ids by value, media by reference."""
+
+    prompt_ids: np.ndarray
+    responses: tuple[np.ndarray, ...]
+    media: MediaRef | None
+
+    @property
+    def action_count(self) -> int:
+        """Response tokens of all samples."""
+        return sum(len(response) for response in self.responses)
+
+    def select(self, start: int, stop: int) -> "GroupTokens":
+        """The group with the samples [start, stop) alone."""
+        return GroupTokens(self.prompt_ids, self.responses[start:stop], self.media)
+
+
+def fetch_groups(groups: Sequence[GroupTokens]) -> list[PromptGroup]:
+    """The groups with their media, which lie in this node's object store after the call."""
+    references = [group.media for group in groups if group.media is not None]
+    fetched = iter(ray.get(references))
+    return [
+        PromptGroup(
+            prompt_ids=_as_tensor(group.prompt_ids),
+            responses=[_as_tensor(response) for response in group.responses],
+            media={}
+            if group.media is None
+            else {name: _as_tensor(value) for name, value in next(fetched).items()},
+        )
+        for group in groups
+    ]
+
+
+def split_micro_batches(groups: Sequence[GroupTokens], size: int) -> list[list[GroupTokens]]:
+    """Micro-batches of exactly `size` samples (the last may be smaller), in order.
+
+    A group that crosses a border is cut, so that ranks with equal numbers of samples have equal
+    numbers of micro-batches, as collective operations need.
+    """
+    batches: list[list[GroupTokens]] = [[]]
+    room = size
+    for group in groups:
+        start = 0
+        while start < len(group.responses):
+            if room == 0:
+                batches.append([])
+                room = size
+            stop = min(start + room, len(group.responses))
+            batches[-1].append(group.select(start, stop))
+            room -= stop - start
+            start = stop
+    return batches
+
+
+def _as_tensor(array: np.ndarray) -> torch.Tensor:
+    """A tensor that shares the array's memory; arrays from the object store are read-only."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(array)

@@ -1,0 +1,48 @@
+"""The frozen reference model of the KL term."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import ray
+
+from lightrft_ray.config import RunConfig
+from lightrft_ray.models.loading import load_policy
+from lightrft_ray.models.positions import position_rule
+from lightrft_ray.models.token_models import Sampling, TokenPolicy
+from lightrft_ray.workers.batches import RowBuilder
+from lightrft_ray.workers.devices import model_source, prepare_device
+from lightrft_ray.workers.messages import GroupTokens
+from lightrft_ray.workers.passes import score_actions
+from lightrft_ray.workers.process_memory import process_tree_mb
+
+
+@ray.remote
+class ReferenceWorker:
+    """Log-probs of responses under the reference model."""
+
+    def __init__(self, config: RunConfig, sampling: Sampling, pad_token_id: int) -> None:
+        self._micro_batch_size = config.trainer.micro_rollout_batch_size
+        self._sampling = sampling
+        device = prepare_device(config, uses_gpu=config.placement.ref_num_gpus_per_node > 0)
+        path = config.model.ref_pretrain or config.model.pretrain
+        model = load_policy(model_source(config, path)).eval()
+        self._policy = TokenPolicy(model).to(device)
+        self._rows = RowBuilder(
+            config.trainer.row_layout, position_rule(model.config), pad_token_id, device
+        )
+
+    def ready(self) -> None:
+        """Return once the model is loaded."""
+
+    def log_probs(self, groups: Sequence[GroupTokens]) -> np.ndarray:
+        """Log-probs (M,) float32 of the response tokens, sample after sample."""
+        return score_actions(
+            groups,
+            self._micro_batch_size,
+            self._rows,
+            lambda rows: self._policy(rows, self._sampling)[0],
+        )
+
+    def resident_mb(self) -> float:
+        """Memory of this worker, in MB."""
+        return process_tree_mb()
