@@ -19,7 +19,7 @@ from torch import Tensor
 from lightrft_ray.config.errors import UserError
 
 DTYPES = (torch.float32, torch.float64)
-_FOLDER = Path(os.environ.get("LIGHTRFT_GOLDEN_DIR", Path(__file__).parents[2] / "golden"))
+_FOLDER = Path(os.environ.get("LIGHTRFT_GOLDEN_DIR", Path(__file__).parent / "golden"))
 _CASE_KEYS = {
     "id",
     "kind",
