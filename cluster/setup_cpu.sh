@@ -172,7 +172,7 @@ pip_install() {
 # pip with its output in the log; of a failure, the errors on stderr too.
 pip_logged() {
     if ! "$VENV/bin/python" -m pip --disable-pip-version-check "$@" &>>"$LOG"; then
-        grep '^ERROR' "$LOG" | tail -n 5 >&2
+        grep -i '^ *error:' "$LOG" | tail -n 5 >&2
         return 1
     fi
 }
