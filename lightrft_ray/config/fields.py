@@ -30,13 +30,6 @@ def no_staleness_yet(value: int) -> int:
     return value
 
 
-def top_k_or_all(value: int) -> int:
-    """Accept -1 and every positive number of tokens; ValueError for the rest."""
-    if value != -1 and value < 1:
-        raise ValueError("no such number of tokens: set it to -1 (all tokens) or to 1 or more")
-    return value
-
-
 def resolve_estimator_alias(value: object) -> object:
     """Give `grpo` the name that says what it does, `group_norm`; leave all else alone."""
     return "group_norm" if value == "grpo" else value

@@ -8,8 +8,8 @@ from lightrft_ray.config.yaml_text import format_scalar
 _WIDTH = 100
 _RULES = (
     "The command line overrides the file, and the file overrides the defaults. A section's name "
-    "may be left out: --rollout.top_p 0.9, --top_p 0.9 and --top_p=0.9 mean the same. An option "
-    "that takes true|false means true when it stands alone."
+    "may be left out: --rollout.temperature 0.9, --temperature 0.9 and --temperature=0.9 mean the "
+    "same. An option that takes true|false means true when it stands alone."
 )
 
 

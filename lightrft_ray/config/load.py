@@ -10,7 +10,13 @@ from pydantic_core import ErrorDetails
 
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.config.run import RunConfig
-from lightrft_ray.config.settings import Setting, find_setting, nearest_setting, sections
+from lightrft_ray.config.settings import (
+    Setting,
+    find_setting,
+    nearest_setting,
+    sections,
+    why_refused,
+)
 from lightrft_ray.config.yaml_text import format_scalar, format_yaml, parse_yaml
 
 _LONGEST_SHOWN_VALUE = 100
@@ -88,6 +94,9 @@ def _known_key(section: str, leaf: object, path: Path) -> str:
     # A leaf's bare name and a dotted key are for the command line; a file has sections.
     if found is not None and (found.section, found.leaf) == (section, leaf):
         return key
+    refusal = why_refused(key)
+    if refusal is not None:
+        raise UserError(refusal)
     near = nearest_setting(key)
     if near is None:
         hint = "--help lists all settings"
@@ -98,6 +107,9 @@ def _known_key(section: str, leaf: object, path: Path) -> str:
 
 
 def _unknown_option(name: str) -> UserError:
+    refusal = why_refused(name)
+    if refusal is not None:
+        return UserError(refusal)
     near = nearest_setting(name)
     if name in sections():
         hint = f"it is a section, set one of its settings as --{name}.SETTING"

@@ -26,7 +26,6 @@ from lightrft_ray.config.fields import (
     Section,
     no_staleness_yet,
     resolve_estimator_alias,
-    top_k_or_all,
 )
 
 
@@ -100,10 +99,6 @@ class RolloutConfig(Section):
     """Longest response in tokens."""
     temperature: PositiveFloat = 1.0
     """Sampling temperature; log-probs are of the distribution it gives."""
-    top_p: PositiveFraction = 1.0
-    """Probability mass to sample from."""
-    top_k: Annotated[int, AfterValidator(top_k_or_all)] = -1
-    """Most probable tokens to sample from (-1: all)."""
     vllm_num_engines: PositiveInt = 1
     """Generators."""
     vllm_tensor_parallel_size: PositiveInt = 1

@@ -18,6 +18,11 @@ _TYPE_LABELS: dict[object, str] = {
     str: "str",
     NoneType: "null",
 }
+_NO_TRUNCATION = (
+    "truncated sampling is not supported: the learner could not score the distribution that was "
+    "sampled; use temperature"
+)
+_REFUSED = {leaf: f"rollout.{leaf}: {_NO_TRUNCATION}" for leaf in ("top_p", "top_k")}
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,7 @@ class Setting:
 
     @property
     def key(self) -> str:
-        """Dotted name, such as `rollout.top_p`."""
+        """Dotted name, such as `rollout.temperature`."""
         return f"{self.section}.{self.leaf}" if self.section else self.leaf
 
     @property
@@ -101,15 +106,19 @@ def find_setting(name: str) -> Setting | None:
     return next((one for one in all_settings() if name in (one.key, one.leaf)), None)
 
 
+def why_refused(name: str) -> str | None:
+    """One line on a setting that users know from elsewhere and no run can honour, else None."""
+    return _REFUSED.get(_leaf(name))
+
+
 def nearest_setting(name: str) -> Setting | None:
     """The setting that a mistyped name most likely means, None where none is near.
 
     In order: the same leaf in another section or with dashes, a leaf that goes on where the name
     ends, and the leaf of the closest spelling.
     """
-    wanted = name.replace("-", "_").lower()
-    leaf = wanted.rpartition(".")[2]
-    found = find_setting(wanted) or find_setting(leaf)
+    leaf = _leaf(name)
+    found = find_setting(leaf)
     if found is not None:
         return found
     for setting in all_settings():
@@ -117,3 +126,8 @@ def nearest_setting(name: str) -> Setting | None:
             return setting
     close = difflib.get_close_matches(leaf, [setting.leaf for setting in all_settings()], n=1)
     return find_setting(close[0]) if close else None
+
+
+def _leaf(name: str) -> str:
+    """The leaf of a name as it may be written elsewhere: with dashes, capitals, a section."""
+    return name.replace("-", "_").lower().rpartition(".")[2]

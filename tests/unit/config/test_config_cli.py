@@ -28,15 +28,15 @@ def _error_line(capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 @pytest.mark.parametrize(
     "argv",
     [
-        ("--rollout.top_p", "0.9", "--top_k", "-1"),
-        ("--top_p", "0.9"),
-        ("--rollout.top_p=0.9",),
-        ("--top_p=0.9",),
-        ("--top_p=0.1", "--rollout.top_p", "0.9"),
+        ("--rollout.temperature", "0.9", "--seed", "2"),
+        ("--temperature", "0.9"),
+        ("--rollout.temperature=0.9",),
+        ("--temperature=0.9",),
+        ("--temperature=0.1", "--rollout.temperature", "0.9"),
     ],
 )
 def test_forms_of_an_option(argv: tuple[str, ...]) -> None:
-    assert _parse(*argv).rollout.top_p == 0.9
+    assert _parse(*argv).rollout.temperature == 0.9
 
 
 @pytest.mark.parametrize(
@@ -58,14 +58,13 @@ def test_a_switch_that_may_be_null_stands_alone_too() -> None:
 
 def test_values_that_look_like_options_follow_an_equals_sign() -> None:
     assert _parse("--system_prompt=--x=y").data.system_prompt == "--x=y"
-    assert _parse("--top_k", "-1").rollout.top_k == -1
 
 
 def test_options_override_the_file(tmp_path: Path) -> None:
     path = tmp_path / "run.yaml"
-    path.write_text("seed: 3\nrollout: {top_p: 0.5}\n")
-    config = _parse("--top_p", "0.9", "--config", str(path))
-    assert (config.seed, config.rollout.top_p) == (3, 0.9)
+    path.write_text("seed: 3\nrollout: {temperature: 0.5}\n")
+    config = _parse("--temperature", "0.9", "--config", str(path))
+    assert (config.seed, config.rollout.temperature) == (3, 0.9)
 
 
 @pytest.mark.parametrize(
@@ -73,8 +72,11 @@ def test_options_override_the_file(tmp_path: Path) -> None:
     [
         (("--n-samples-per-prompt", "4"), "did you mean --rollout.n_samples_per_prompt?"),
         (("--n-samples-per-prompt",), "did you mean --rollout.n_samples_per_prompt?"),
-        (("--top_k",), "--top_k needs a value"),
-        (("--top_k", "--seed", "1"), "--top_k needs a value"),
+        (("--temperature",), "--temperature needs a value"),
+        (("--temperature", "--seed", "1"), "--temperature needs a value"),
+        (("--seed", "-1"), "got -1"),
+        (("--top_p", "0.9"), "rollout.top_p: truncated sampling is not supported"),
+        (("--top_k",), "rollout.top_k: truncated sampling is not supported"),
         (("--config",), "--config needs a value"),
         (("--config", "a", "--config=b"), "--config comes twice"),
         (("--config", "/no/such.yaml"), "/no/such.yaml"),

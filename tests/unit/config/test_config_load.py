@@ -35,12 +35,13 @@ def test_nothing_given_is_the_default() -> None:
 
 
 def test_the_command_line_counts_over_the_file_over_the_defaults(write: WriteFile) -> None:
-    path = write("seed: 3\nrollout:\n  top_p: 0.9\n  temperature: 0.7\n")
-    config = load_config(path, [("rollout.top_p", "0.8"), ("top_k", "5"), ("top_k", "6")])
+    path = write("seed: 3\nrollout:\n  vllm_gpu_memory_utilization: 0.9\n  temperature: 0.7\n")
+    fraction, count = "rollout.vllm_gpu_memory_utilization", "vllm_max_num_seqs"
+    config = load_config(path, [(fraction, "0.8"), (count, "5"), (count, "6")])
     assert config.seed == 3
     assert config.rollout.temperature == 0.7
-    assert config.rollout.top_p == 0.8
-    assert config.rollout.top_k == 6
+    assert config.rollout.vllm_gpu_memory_utilization == 0.8
+    assert config.rollout.vllm_max_num_seqs == 6
     assert config.rollout.generate_max_len == RunConfig().rollout.generate_max_len
 
 
@@ -79,8 +80,8 @@ def test_texts_of_the_command_line(name: str, text: str, value: object) -> None:
     [
         ("rollout: {n_sample: 4}", ["rollout.n_sample", "n_samples_per_prompt in the section"]),
         ("rollout: {seed: 4}", ["rollout.seed", "seed at the top level"]),
-        ("top_p: 0.9", ["unknown setting top_p", "top_p in the section rollout"]),
-        ("rollout.top_p: 0.9", ["rollout.top_p", "top_p in the section rollout"]),
+        ("lambd: 0.9", ["unknown setting lambd", "lambd in the section algorithm"]),
+        ("algorithm.lambd: 0.9", ["algorithm.lambd", "lambd in the section algorithm"]),
         ("trainer: {temprature: 1}", ["trainer.temprature", "temperature in the section rollout"]),
         ("qqq: 1", ["unknown setting qqq", "--help"]),
         ("rollout: {1: 2}", ["rollout.1"]),
@@ -95,10 +96,10 @@ def test_texts_of_the_command_line(name: str, text: str, value: object) -> None:
         ("seed: 1\nseed: 2", ["not valid YAML", "line 2", "'seed' comes twice"]),
         (b"a: \xff", ["UTF-8"]),
         (b"a: \x00", ["not valid YAML"]),
-        ("rollout: {top_p: '0.9'}", ["rollout.top_p", "number", "'0.9'"]),
+        ("algorithm: {lambd: '0.9'}", ["algorithm.lambd", "number", "'0.9'"]),
         ("trainer: {adam_betas: [0.9]}", ["trainer.adam_betas", "[float, float]", "[0.9]"]),
         ("trainer: {adam_betas: [0.9, a]}", ["trainer.adam_betas", "item 2", "number"]),
-        ("rollout: {top_k: 0}", ["rollout.top_k", "-1", "got 0"]),
+        ("rollout: {max_staleness: 1}", ["rollout.max_staleness", "set it to 0", "got 1"]),
         ("model: {dtype: fp16}", ["model.dtype", "'float32' or 'bfloat16'", "fp16"]),
         (f"seed: {'x' * 500}", ["seed", "xxx..."]),
     ],
@@ -121,7 +122,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     [
         ("n-samples-per-prompt", "4", ["did you mean --rollout.n_samples_per_prompt?"]),
         ("N_samples_per_prompt", "4", ["did you mean --rollout.n_samples_per_prompt?"]),
-        ("trainer.top_p", "1", ["did you mean --rollout.top_p?"]),
+        ("trainer.lambd", "1", ["did you mean --algorithm.lambd?"]),
         ("sede", "4", ["did you mean --seed?"]),
         ("rollout", "4", ["it is a section", "--rollout.SETTING"]),
         ("xyzzy", "4", ["--help"]),
@@ -136,10 +137,23 @@ def test_mistakes_on_the_command_line(name: str, text: str, parts: list[str]) ->
 
 
 def test_an_error_names_the_place_that_the_value_comes_from(write: WriteFile) -> None:
-    path = write("rollout: {top_p: 3, temperature: 0}")
+    path = write("rollout: {vllm_max_num_seqs: 0, temperature: 0}")
     overrides = [("temperature", "1")]
-    assert f"rollout.top_p in {path}" in _message(path, *overrides)
-    assert "rollout.top_p on the command line" in _message(path, *overrides, ("top_p", "4"))
+    assert f"rollout.vllm_max_num_seqs in {path}" in _message(path, *overrides)
+    overrides.append(("vllm_max_num_seqs", "-4"))
+    assert "rollout.vllm_max_num_seqs on the command line" in _message(path, *overrides)
+
+
+@pytest.mark.parametrize("leaf", ["top_p", "top_k"])
+def test_truncated_sampling_is_refused_with_its_reason(write: WriteFile, leaf: str) -> None:
+    reason = (
+        f"rollout.{leaf}: truncated sampling is not supported: the learner could not score the "
+        "distribution that was sampled; use temperature"
+    )
+    for text in (f"rollout: {{{leaf}: 1}}", f"{leaf}: 1", f"evaluation: {{{leaf}: 1}}"):
+        assert _message(write(text)) == reason
+    for name in (leaf, f"rollout.{leaf}", leaf.replace("_", "-")):
+        assert _message(None, (name, "1")) == reason
 
 
 def test_a_contradiction_is_told_as_it_is() -> None:

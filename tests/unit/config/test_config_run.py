@@ -76,7 +76,7 @@ def test_is_frozen_and_survives_pickling() -> None:
     with pytest.raises(ValidationError, match="frozen"):
         config.seed = 8
     with pytest.raises(ValidationError, match="frozen"):
-        config.rollout.top_p = 0.5
+        config.rollout.temperature = 0.5
     assert pickle.loads(pickle.dumps(config)) == config
 
 
@@ -138,6 +138,7 @@ def test_clip_bounds() -> None:
     [
         ("rollout", "n_samples_per_prompt", "4"),
         ("rollout", "n_samples_per_prompt", 4.0),
+        ("rollout", "vllm_kv_cache_gb", 1.0),
         ("trainer", "num_steps", True),
         ("trainer", "max_norm", "1"),
         ("trainer", "max_norm", True),
@@ -164,11 +165,10 @@ def test_unknown_names_are_errors() -> None:
         ("rollout", "temperature", 0.0, 1e-3),
         ("rollout", "temperature", float("nan"), 2),
         ("rollout", "temperature", float("inf"), 2),
-        ("rollout", "top_p", 0.0, 1.0),
-        ("rollout", "top_p", 1.01, 0.5),
-        ("rollout", "top_k", 0, -1),
-        ("rollout", "top_k", -2, 1),
-        ("rollout", "vllm_gpu_memory_utilization", 1.1, 1.0),
+        ("rollout", "vllm_gpu_memory_utilization", 0.0, 0.5),
+        ("rollout", "vllm_gpu_memory_utilization", 1.01, 1.0),
+        ("rollout", "vllm_max_num_seqs", 0, 1),
+        ("rollout", "vllm_kv_cache_gb", 0, 1),
         ("rollout", "generate_timeout", 0, 1),
         ("reward", "reward_timeout", -1, 1),
         ("reward", "max_failed_fraction", 1.1, 0.0),
