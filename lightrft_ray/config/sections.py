@@ -209,8 +209,8 @@ class TrainerConfig(Section):
     """Gradient norm past which gradients are scaled down."""
     zero_stage: Literal[0, 1, 2, 3] = 1
     """DeepSpeed ZeRO stage: what the ranks share out among them."""
-    row_layout: Literal["shared_prefix", "packed", "padded"] = "shared_prefix"
-    """Rows of a micro-batch: one prompt and its samples, packed samples, or padded samples."""
+    row_layout: Literal["shared_prefix", "padded"] = "shared_prefix"
+    """Rows of a micro-batch: a prompt and all its samples in one, or each sample in its own."""
     learner_timeout: PositiveFloat = 600
     """Seconds to wait for one call of a learner, reference or critic."""
 
