@@ -30,6 +30,13 @@ def no_staleness_yet(value: int) -> int:
     return value
 
 
+def require_integer(value: object) -> object:
+    """Refuse what only equals an integer: a Literal compares, so that true and 1.0 would be 1."""
+    if type(value) is not int:
+        raise ValueError("must be an integer")
+    return value
+
+
 def resolve_estimator_alias(value: object) -> object:
     """Give `grpo` the name that says what it does, `group_norm`; leave all else alone."""
     return "group_norm" if value == "grpo" else value

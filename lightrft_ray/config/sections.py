@@ -25,6 +25,7 @@ from lightrft_ray.config.fields import (
     PositiveFraction,
     Section,
     no_staleness_yet,
+    require_integer,
     resolve_estimator_alias,
 )
 
@@ -207,7 +208,7 @@ class TrainerConfig(Section):
     """Decoupled weight decay of Adam."""
     max_norm: PositiveFloat = 1.0
     """Gradient norm past which gradients are scaled down."""
-    zero_stage: Literal[0, 1, 2, 3] = 1
+    zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(require_integer)] = 1
     """DeepSpeed ZeRO stage: what the ranks share out among them."""
     row_layout: Literal["shared_prefix", "padded"] = "shared_prefix"
     """Rows of a micro-batch: a prompt and all its samples in one, or each sample in its own."""

@@ -4,7 +4,7 @@ import pickle
 import subprocess
 import sys
 from collections import Counter
-from typing import Literal
+from typing import Literal, get_args, get_origin
 
 import pytest
 from pydantic import ValidationError
@@ -152,6 +152,21 @@ def test_clip_bounds() -> None:
 )
 def test_values_are_not_converted(section: str, leaf: str, value: object) -> None:
     assert f"{section}.{leaf}" in _error(**{section: {leaf: value}})
+
+
+def test_a_choice_of_integers_takes_integers_alone() -> None:
+    choices = [
+        (setting, choice)
+        for setting in all_settings()
+        if get_origin(setting.field.annotation) is Literal
+        for choice in get_args(setting.field.annotation)
+        if isinstance(choice, int)
+    ]
+    assert choices
+    for setting, choice in choices:
+        for equal in (float(choice), *([bool(choice)] if choice in (0, 1) else [])):
+            error = _error(**{setting.section: {setting.leaf: equal}})
+            assert setting.key in error and "must be an integer" in error
 
 
 def test_unknown_names_are_errors() -> None:
