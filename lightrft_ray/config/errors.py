@@ -8,7 +8,7 @@ class UserError(Exception):
     """
 
 
-class DataFault(Exception):
+class DataFault(Exception):  # noqa: N818 - a run goes on after a fault, not after an error
     """One sample or one prompt that cannot be used: it is skipped and counted."""
 
 
