@@ -39,7 +39,10 @@ def format_help(prog: str, description: str) -> str:
 
 def _setting_lines(setting: Setting) -> list[str]:
     default = format_scalar(setting.field.default)
+    indent = " " * 6
     return [
         f"  --{setting.key} {setting.type_label} (default: {default})",
-        f"      {setting.field.description}",
+        *textwrap.wrap(
+            setting.field.description or "", _WIDTH, initial_indent=indent, subsequent_indent=indent
+        ),
     ]

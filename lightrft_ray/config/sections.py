@@ -1,7 +1,7 @@
-"""The sections of a run's configuration: every setting with its type, default and one line.
+"""The sections of a run's configuration: every setting with its type, default and meaning.
 
 The defaults are those of the embedded demo, which runs on a CPU. The string below a setting is its
-line in `--help`. A leaf name is unique over all sections, so `--n_samples_per_prompt` means the
+text in `--help`. A leaf name is unique over all sections, so `--n_samples_per_prompt` means the
 same as `--rollout.n_samples_per_prompt`.
 """
 
@@ -84,7 +84,7 @@ class DataConfig(Section):
     eval_max_samples: PositiveInt | None = None
     """Evaluation prompts to read (null: all)."""
     max_bad_fraction: Fraction = 0.05
-    """Share of unusable rows past which the run stops."""
+    """Share of unusable rows of a file, or prompts in the run, past which the run stops."""
     cache_dir: NonEmptyStr | None = None
     """Folder of embedded models and data (null: ~/.cache/lightrft_ray)."""
 
@@ -122,7 +122,9 @@ class RewardConfig(Section):
     """Scoring of samples."""
 
     reward_fn: NonEmptyStr = "exact_match"
-    """Ready-made name, path/to/file.py that defines reward_func, or package.module.function."""
+    """Ready-made name, path/to/file.py that defines reward_func, or package.module.function.
+    A function may take prompts, responses, references, labels, each a list with one entry a sample.
+    """
     max_failed_fraction: Fraction = 0.1
     """Share of samples without a reward past which the run stops."""
     reward_timeout: PositiveFloat = 60

@@ -122,6 +122,7 @@ def test_help_lists_every_setting_by_section(
     [
         "  --rollout.n_samples_per_prompt int (default: 8)\n      Samples of one prompt.",
         "  --model.dtype float32|bfloat16 (default: float32)\n",
+        " A\n      function may take prompts, responses, references, labels,",
         "  --data.max_samples int|null (default: null)\n",
         "  --trainer.adam_betas [float, float] (default: [0.9, 0.95])\n",
         "  --trainer.zero_stage 0|1|2|3 (default: 1)\n",
