@@ -73,12 +73,13 @@ class MRopePositions:
             for number, (t, h, w) in enumerate([] if grids is None else grids.tolist()):
                 grid = (t, h // self.spatial_merge_size, w // self.spatial_merge_size)
                 size = grid[0] * grid[1] * grid[2]
-                if used + size > len(where):
-                    raise ValueError(f"{len(where)} placeholders of token {token} for {grids}")
-                blocks.append((where[used], grid, self._time_step(steps, number, token)))
+                block = where[used : used + size]
+                if len(block) < size or block[-1] - block[0] != size - 1:
+                    raise ValueError(f"placeholders of token {token} do not fit the grids {grids}")
+                blocks.append((block[0], grid, self._time_step(steps, number, token)))
                 used += size
             if used != len(where):
-                raise ValueError(f"{len(where)} placeholders of token {token}, but grids for {used}")
+                raise ValueError(f"{len(where)} placeholders of token {token}, grids for {used}")
         return sorted(blocks)
 
     def _time_step(self, seconds: Tensor | None, number: int, token: int) -> float:
@@ -90,7 +91,9 @@ class MRopePositions:
 def _grid_positions(grid: tuple[int, int, int], time_step: float) -> Tensor:
     """Ids (3, t·h·w) of a vision block that starts at 0."""
     t, h, w = grid
-    time = (torch.arange(t) * time_step).long().repeat_interleave(h * w)
+    # In float64 as in vLLM: float32 rounds 10 · 0.69999999 up to the next id.
+    steps = torch.arange(t, dtype=torch.float64) * time_step
+    time = steps.long().repeat_interleave(h * w)
     height = torch.arange(h).repeat_interleave(w).repeat(t)
     width = torch.arange(w).repeat(t * h)
     return torch.stack([time, height, width])
