@@ -4,7 +4,8 @@ Each function raises a ValueError of one line that names the settings and the re
 hands it on as part of its ValidationError.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import gcd, lcm
 
 from lightrft_ray.config.sections import (
     AlgorithmConfig,
@@ -52,28 +53,52 @@ def check_attention(model: ModelConfig, placement: PlacementConfig, groups: Sequ
             )
 
 
-def check_batches(samples_per_step: int, trainer: TrainerConfig, ranks: int) -> None:
-    """Batches divide evenly: step into optimizer steps, ranks and micro-batches."""
-    batch, micro = trainer.train_batch_size, trainer.micro_train_batch_size
+def check_cpu_ranks(placement: PlacementConfig, groups: Sequence[str]) -> None:
+    """CPU ranks are for a learner or a critic without GPUs; `groups` as in `check_attention`."""
+    trained = [group for group in groups if group in ("actor", "critic")]
+    all_on_gpus = all(getattr(placement, f"{group}_num_gpus_per_node") > 0 for group in trained)
+    if placement.cpu_learner_ranks > 1 and all_on_gpus:
+        raise ValueError(
+            "placement.cpu_learner_ranks does nothing with GPUs: "
+            "set placement.actor_num_gpus_per_node to 0, or placement.cpu_learner_ranks to 1"
+        )
+
+
+def check_train_batch(
+    samples_per_step: int, trainer: TrainerConfig, ranks: Mapping[str, int]
+) -> None:
+    """A step divides into optimizer steps, and each over the ranks of those that are trained.
+
+    `ranks` counts the processes of the learner and, where the run has one, of the critic.
+    """
+    batch = trainer.train_batch_size
     if samples_per_step % batch:
         raise ValueError(
             "rollout.rollout_batch_size x rollout.n_samples_per_prompt is "
             f"{samples_per_step} samples a step, no multiple of trainer.train_batch_size {batch}: "
             f"set trainer.train_batch_size to a divisor of {samples_per_step}"
         )
-    if batch % ranks:
-        raise ValueError(
-            f"trainer.train_batch_size {batch} does not divide over {ranks} learner ranks "
-            "(placement): set trainer.train_batch_size to a multiple of the ranks"
-        )
-    share = batch // ranks
-    if share % micro:
-        largest = next(size for size in range(min(micro, share), 0, -1) if share % size == 0)
-        raise ValueError(
-            f"trainer.micro_train_batch_size {micro} does not divide a rank's share of "
-            f"{share} samples (trainer.train_batch_size {batch} over {ranks} learner ranks): "
-            f"set trainer.micro_train_batch_size to {largest}"
-        )
+    for role, count in ranks.items():
+        if batch % count:
+            raise ValueError(
+                f"trainer.train_batch_size {batch} does not divide over {count} {role} ranks "
+                f"(placement): set trainer.train_batch_size to a multiple of {lcm(*ranks.values())}"
+            )
+
+
+def check_micro_batch(trainer: TrainerConfig, ranks: Mapping[str, int]) -> None:
+    """A rank's share of an optimizer step divides into micro-batches; `ranks` as above."""
+    batch, micro = trainer.train_batch_size, trainer.micro_train_batch_size
+    common = gcd(*(batch // count for count in ranks.values()))
+    for role, count in ranks.items():
+        share = batch // count
+        if share % micro:
+            largest = next(size for size in range(min(micro, common), 0, -1) if common % size == 0)
+            raise ValueError(
+                f"trainer.micro_train_batch_size {micro} does not divide a rank's share of "
+                f"{share} samples (trainer.train_batch_size {batch} over {count} {role} ranks): "
+                f"set trainer.micro_train_batch_size to {largest}"
+            )
 
 
 def check_warmup(trainer: TrainerConfig, optimizer_steps: int) -> None:

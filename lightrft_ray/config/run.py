@@ -7,8 +7,10 @@ from pydantic import NonNegativeInt, model_validator
 from lightrft_ray.config.checks import (
     check_attention,
     check_auxiliary_models,
-    check_batches,
+    check_cpu_ranks,
     check_group_size,
+    check_micro_batch,
+    check_train_batch,
     check_warmup,
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
@@ -57,6 +59,13 @@ class RunConfig(Section):
         return gpus or placement.cpu_learner_ranks
 
     @property
+    def critic_ranks(self) -> int:
+        """Data-parallel processes of the critic, counted as those of the learner."""
+        placement = self.placement
+        gpus = placement.critic_num_nodes * placement.critic_num_gpus_per_node
+        return gpus or placement.cpu_learner_ranks
+
+    @property
     def uses_reference(self) -> bool:
         """Whether the run needs reference log-probs."""
         return self.algorithm.init_kl_coef > 0
@@ -83,9 +92,13 @@ class RunConfig(Section):
         groups = ["actor"]
         groups += ["critic"] if self.uses_critic else []
         groups += ["ref"] if self.uses_reference else []
+        ranks = {"learner": self.learner_ranks}
+        ranks |= {"critic": self.critic_ranks} if self.uses_critic else {}
         check_group_size(self.rollout, self.algorithm)
         check_auxiliary_models(self.model, self.algorithm)
         check_attention(self.model, self.placement, groups)
-        check_batches(self.samples_per_step, self.trainer, self.learner_ranks)
+        check_cpu_ranks(self.placement, groups)
+        check_train_batch(self.samples_per_step, self.trainer, ranks)
+        check_micro_batch(self.trainer, ranks)
         check_warmup(self.trainer, self.optimizer_steps)
         return self

@@ -258,7 +258,7 @@ class PlacementConfig(Section):
     ref_num_gpus_per_node: NonNegativeInt = 0
     """GPUs of the reference on each node (0: CPU processes)."""
     cpu_learner_ranks: PositiveInt = 1
-    """Learner processes when actor_num_gpus_per_node is 0."""
+    """Processes of the learner, and as many of the critic, where they have no GPUs."""
     cpu_ref_workers: PositiveInt = 1
     """Reference processes when ref_num_gpus_per_node is 0."""
     vllm_use_gpu: bool = False
@@ -277,15 +277,11 @@ class PlacementConfig(Section):
                     f"placement.{nodes} does nothing without GPUs: "
                     f"set placement.{gpus} to 1 or more, or placement.{nodes} to 1"
                 )
-        for gpus, processes in (
-            ("actor_num_gpus_per_node", "cpu_learner_ranks"),
-            ("ref_num_gpus_per_node", "cpu_ref_workers"),
-        ):
-            if getattr(self, gpus) > 0 and getattr(self, processes) > 1:
-                raise ValueError(
-                    f"placement.{processes} does nothing with GPUs: "
-                    f"set placement.{gpus} to 0, or placement.{processes} to 1"
-                )
+        if self.ref_num_gpus_per_node > 0 and self.cpu_ref_workers > 1:
+            raise ValueError(
+                "placement.cpu_ref_workers does nothing with GPUs: "
+                "set placement.ref_num_gpus_per_node to 0, or placement.cpu_ref_workers to 1"
+            )
         return self
 
 

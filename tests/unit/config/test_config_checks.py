@@ -81,6 +81,40 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
             "trainer": {"micro_train_batch_size": 8, "train_batch_size": 264},
         },
     ),
+    "batch no multiple of the critic's ranks": (
+        {"placement": {"cpu_learner_ranks": 2, "critic_num_gpus_per_node": 3}, "algorithm": GAE},
+        ("trainer.train_batch_size 256", "3 critic ranks", "a multiple of 6"),
+        {
+            "placement": {"cpu_learner_ranks": 2, "critic_num_gpus_per_node": 3},
+            "algorithm": GAE,
+            "rollout": {"rollout_batch_size": 36},
+            "trainer": {"micro_train_batch_size": 48, "train_batch_size": 288},
+        },
+    ),
+    "micro-batch larger than a critic rank's share": (
+        {"placement": {"critic_num_gpus_per_node": 2}, "algorithm": GAE},
+        ("trainer.micro_train_batch_size to 128", "2 critic ranks"),
+        {
+            "placement": {"critic_num_gpus_per_node": 2},
+            "algorithm": GAE,
+            "trainer": {"micro_train_batch_size": 128},
+        },
+    ),
+    "micro-batch no divisor of both shares": (
+        {
+            "placement": {"cpu_learner_ranks": 3, "critic_num_gpus_per_node": 5},
+            "algorithm": GAE,
+            "rollout": {"rollout_batch_size": 30},
+            "trainer": {"micro_train_batch_size": 80, "train_batch_size": 240},
+        },
+        ("trainer.micro_train_batch_size to 16", "48 samples", "5 critic ranks"),
+        {
+            "placement": {"cpu_learner_ranks": 3, "critic_num_gpus_per_node": 5},
+            "algorithm": GAE,
+            "rollout": {"rollout_batch_size": 30},
+            "trainer": {"micro_train_batch_size": 16, "train_batch_size": 240},
+        },
+    ),
     "micro-batch larger than a rank's share": (
         {"placement": {"cpu_learner_ranks": 2}},
         ("trainer.micro_train_batch_size to 128", "2 learner ranks"),
@@ -106,6 +140,17 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("placement.cpu_learner_ranks to 1", "placement.actor_num_gpus_per_node to 0"),
         {"placement": {"cpu_learner_ranks": 1, **GPUS}},
     ),
+    "CPU processes where learner and critic have GPUs": (
+        {
+            "placement": {"cpu_learner_ranks": 2, "critic_num_gpus_per_node": 1, **GPUS},
+            "algorithm": GAE,
+        },
+        ("placement.cpu_learner_ranks to 1", "placement.actor_num_gpus_per_node to 0"),
+        {
+            "placement": {"cpu_learner_ranks": 1, "critic_num_gpus_per_node": 1, **GPUS},
+            "algorithm": GAE,
+        },
+    ),
     "CPU references beside GPUs": (
         {"placement": {"cpu_ref_workers": 2, "ref_num_gpus_per_node": 1}},
         ("placement.cpu_ref_workers to 1", "placement.ref_num_gpus_per_node to 0"),
@@ -125,6 +170,17 @@ def test_contradiction(name: str) -> None:
     for word in words:
         assert word in message
     RunConfig.model_validate(remedied)
+
+
+def test_the_ranks_of_a_critic_count_only_where_there_is_one() -> None:
+    placement: Values = {"critic_num_gpus_per_node": 3}
+    assert RunConfig.model_validate({"placement": placement}).critic_ranks == 3
+
+
+def test_a_critic_without_gpus_may_have_ranks_beside_a_learner_with_gpus() -> None:
+    tree = {"placement": {"cpu_learner_ranks": 2, **GPUS}, "algorithm": GAE}
+    config = RunConfig.model_validate(tree | {"trainer": {"micro_train_batch_size": 128}})
+    assert (config.learner_ranks, config.critic_ranks) == (1, 2)
 
 
 def test_warmup_counts_optimizer_steps_not_rollouts() -> None:

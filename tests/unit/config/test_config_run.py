@@ -91,10 +91,16 @@ def test_derived_values() -> None:
                 "train_batch_size": 32,
                 "micro_train_batch_size": 4,
             },
-            "placement": {"actor_num_nodes": 2, "actor_num_gpus_per_node": 4},
+            "placement": {
+                "actor_num_nodes": 2,
+                "actor_num_gpus_per_node": 4,
+                "critic_num_nodes": 2,
+                "critic_num_gpus_per_node": 2,
+            },
         }
     )
     assert config.learner_ranks == 8
+    assert config.critic_ranks == 4
     assert config.uses_reference
     assert config.uses_critic
     assert config.samples_per_step == 64
@@ -106,6 +112,7 @@ def test_cpu_learner_ranks_count_without_gpus() -> None:
         {"placement": {"cpu_learner_ranks": 2}, "trainer": {"micro_train_batch_size": 128}}
     )
     assert config.learner_ranks == 2
+    assert config.critic_ranks == 2
 
 
 def test_grpo_is_another_name_for_group_norm() -> None:
