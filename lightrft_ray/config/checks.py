@@ -4,16 +4,21 @@ Each function raises a ValueError of one line that names the settings and the re
 hands it on as part of its ValidationError.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from math import gcd, lcm
+from pathlib import Path
 
 from lightrft_ray.config.sections import (
     AlgorithmConfig,
+    DataConfig,
     ModelConfig,
     PlacementConfig,
     RolloutConfig,
     TrainerConfig,
 )
+
+_EMBEDDED = "embedded:"  # such a name is no path; the data layer resolves it
 
 
 def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
@@ -109,3 +114,35 @@ def check_warmup(trainer: TrainerConfig, optimizer_steps: int) -> None:
             f"{optimizer_steps} optimizer steps (trainer.num_steps {trainer.num_steps}): "
             f"set trainer.lr_warmup_steps below {optimizer_steps}"
         )
+
+
+def check_overwriting(output_dir: str, model: ModelConfig, data: DataConfig) -> None:
+    """A run that replaces what is in its output folder must not read its input from there."""
+    inputs = {
+        "model.pretrain": model.pretrain,
+        "model.ref_pretrain": model.ref_pretrain,
+        "model.critic_pretrain": model.critic_pretrain,
+        "data.prompt_data": data.prompt_data,
+        "data.eval_data": data.eval_data,
+    }
+    for name, path in inputs.items():
+        if path is None or path.startswith(_EMBEDDED) or not _lies_in(path, output_dir):
+            continue
+        if name.startswith("model.") and _is_hub_name(path, output_dir):
+            continue
+        raise ValueError(
+            f"overwrite_output true would delete the run's own input: {name} {path} lies in "
+            f"output_dir {output_dir}: set output_dir to another folder, or overwrite_output "
+            "to false"
+        )
+
+
+def _lies_in(path: str, folder: str) -> bool:
+    # Path.resolve raises on a loop of links, which is not for this check to report.
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
+
+
+def _is_hub_name(path: str, folder: str) -> bool:
+    """Whether `path` lies in `folder` only as every name on the Hugging Face hub would."""
+    is_local = Path(path).is_absolute() or path.startswith(".") or Path(path).exists()
+    return not is_local and _lies_in(".", folder)

@@ -10,6 +10,7 @@ from lightrft_ray.config.checks import (
     check_cpu_ranks,
     check_group_size,
     check_micro_batch,
+    check_overwriting,
     check_train_batch,
     check_warmup,
 )
@@ -101,4 +102,6 @@ class RunConfig(Section):
         check_train_batch(self.samples_per_step, self.trainer, ranks)
         check_micro_batch(self.trainer, ranks)
         check_warmup(self.trainer, self.optimizer_steps)
+        if self.overwrite_output:
+            check_overwriting(self.output_dir, self.model, self.data)
         return self
