@@ -62,17 +62,27 @@ class TokenCritic(nn.Module):
         return _to_actions(self.value_head(hidden.float())[:, 0], rows)
 
 
-def _action_hidden_states(backbone: nn.Module, rows: Rows) -> Tensor:
+def _action_hidden_states(backbone: PreTrainedModel, rows: Rows) -> Tensor:
     """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A)."""
     output = backbone(
         input_ids=rows.input_ids,
-        attention_mask=rows.attention_mask,
+        attention_mask=_model_mask(rows.attention_mask, backbone.dtype),
         position_ids=rows.position_ids,
         use_cache=False,
         **rows.media,
     )
     columns = rows.action_columns[rows.action_mask]
     return output.last_hidden_state.flatten(0, 1)[columns]
+
+
+def _model_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """(R, 1, T, T) masks as numbers to add to the scores; (R, T) masks of padding as they are.
+
+    SDPA would take booleans, but eager attention adds whatever it gets.
+    """
+    if mask.dim() == 2:
+        return mask
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
 def _to_actions(values: Tensor, rows: Rows) -> Tensor:
