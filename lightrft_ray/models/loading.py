@@ -31,16 +31,14 @@ class ModelSource:
 def load_config(source: ModelSource) -> PretrainedConfig:
     """The checkpoint's configuration; UserError where there is no checkpoint."""
     folder = Path(source.path)
-    if folder.is_absolute() or folder.exists() or source.path.startswith("."):
-        if not (folder / "config.json").is_file():
-            raise UserError(
-                f"model.pretrain {source.path}: no checkpoint there (no config.json); "
-                "give a Hugging Face folder or name"
-            )
-    try:
-        return AutoConfig.from_pretrained(
-            source.path, trust_remote_code=source.trust_remote_code
+    is_folder = folder.is_absolute() or folder.exists() or source.path.startswith(".")
+    if is_folder and not (folder / "config.json").is_file():
+        raise UserError(
+            f"model.pretrain {source.path}: no checkpoint there (no config.json); "
+            "give a Hugging Face folder or name"
         )
+    try:
+        return AutoConfig.from_pretrained(source.path, trust_remote_code=source.trust_remote_code)
     except (OSError, ValueError) as error:
         first_line = str(error).strip().splitlines()[0]
         raise UserError(f"model.pretrain {source.path}: cannot be read: {first_line}") from error

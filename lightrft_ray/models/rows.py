@@ -118,7 +118,7 @@ class _Row:
         return allowed
 
     def action_columns(self) -> list[Tensor]:
-        """For each response, the tokens that predict its tokens: the prompt's last, then its own."""
+        """For each response, the tokens that predict it: the prompt's last, then its own."""
         columns, start = [], self.prompt_length
         for response in self.responses:
             own = torch.arange(start, start + len(response) - 1)

@@ -78,7 +78,7 @@ class RewardScorer:
         for index in range(len(inputs)):
             single = self.score(inputs.only(index))
             values += single.values
-            faults |= {index: reason for reason in single.faults.values()}
+            faults.update((index, reason) for reason in single.faults.values())
         return Rewards(values, faults)
 
 

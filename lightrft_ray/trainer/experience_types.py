@@ -27,19 +27,19 @@ def cumulative_product(data: list[int] | int | np.ndarray | torch.Tensor) -> int
     raise ValueError(f"cumulative_product takes an int, list, array or tensor, not {type(data)}")
 
 
-def to(tensor: Any, device: torch.device | str) -> Any:  # noqa: ANN401
+def to(tensor: Any, device: torch.device | str) -> Any:
     """Move a tensor, or the tensors of a list; anything else is returned as it is."""
     return _map_tensors(tensor, lambda t: t.to(device))
 
 
-def pin_memory(tensor: Any) -> Any:  # noqa: ANN401
+def pin_memory(tensor: Any) -> Any:
     """Pin a tensor, or the tensors of a list; a no-op where there is no accelerator."""
     if not torch.cuda.is_available():
         return tensor
     return _map_tensors(tensor, lambda t: t.pin_memory())
 
 
-def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:  # noqa: ANN401
+def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Apply `change` to a tensor and to those inside lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         return change(value)
