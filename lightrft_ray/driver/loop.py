@@ -1,6 +1,7 @@
 """The training loop: generate, score, assemble, learn, publish, evaluate."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.prompt_source import PromptSource
@@ -94,8 +95,10 @@ class TrainingLoop:
                 ranks=len(group),
                 kl_coef=self._kl.value,
             )
-            repeated = [share * self._config.trainer.max_epochs for share in shares]
-            pending.append((role, group, group.start_each("train", repeated)))
+            repeats = self._config.trainer.max_epochs - 1
+            again = [[replace(batch, is_first=False) for batch in share] for share in shares]
+            passes = [first + rest * repeats for first, rest in zip(shares, again, strict=True)]
+            pending.append((role, group, group.start_each("train", passes)))
         record: Record = {}
         for role, group, references in pending:
             record |= update_record(role, group.wait(references))

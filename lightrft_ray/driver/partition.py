@@ -27,10 +27,17 @@ def divide_batch(
     optimizer step the ranks get equal numbers of samples and nearly equal numbers of tokens.
     """
     shares: list[list[RankBatch]] = [[] for _ in range(ranks)]
-    for step in _steps(groups, batch_size):
+    for number, step in enumerate(_steps(groups, batch_size)):
         denominators = _denominators(step, experience)
         for rank, pieces in enumerate(_over_ranks(step, ranks)):
-            shares[rank].append(_rank_batch(pieces, experience, denominators, kl_coef))
+            batch = RankBatch(
+                groups=tuple(group for group, _ in pieces),
+                experience=select_samples(experience, _rows(pieces)),
+                denominators=denominators,
+                kl_coef=kl_coef,
+                is_first=number == 0,
+            )
+            shares[rank].append(batch)
     return shares
 
 
@@ -67,17 +74,9 @@ def _cut_evenly(pieces: list[_Piece], ranks: int) -> list[list[_Piece]]:
 def _denominators(pieces: list[_Piece], experience: ExperienceVL) -> Denominators:
     if experience.action_mask is None:
         raise ValueError("experience.action_mask is missing")
-    rows = [row for _, piece_rows in pieces for row in piece_rows]
-    return count_denominators(experience.action_mask[rows])
+    return count_denominators(experience.action_mask[_rows(pieces)])
 
 
-def _rank_batch(
-    pieces: list[_Piece], experience: ExperienceVL, denominators: Denominators, kl_coef: float
-) -> RankBatch:
-    rows = torch.tensor([row for _, piece_rows in pieces for row in piece_rows])
-    return RankBatch(
-        groups=tuple(group for group, _ in pieces),
-        experience=select_samples(experience, rows),
-        denominators=denominators,
-        kl_coef=kl_coef,
-    )
+def _rows(pieces: list[_Piece]) -> torch.Tensor:
+    """The batch's rows that the pieces are made of, in their order."""
+    return torch.tensor([row for _, piece_rows in pieces for row in piece_rows])

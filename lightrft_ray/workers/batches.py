@@ -26,13 +26,15 @@ class RankBatch:
     """One rank's share of an optimizer step.
 
     `experience` holds the (B, A) tensors of the share's samples, in the order of `groups`;
-    denominators are those of the whole step.
+    denominators are those of the whole step. `is_first` marks a training step's first optimizer
+    step, in which the policy is still the one that the samples came from.
     """
 
     groups: tuple[GroupTokens, ...]
     experience: ExperienceVL
     denominators: Denominators
     kl_coef: float
+    is_first: bool
 
 
 @dataclass(frozen=True)
@@ -73,4 +75,5 @@ def select_samples(
         if getattr(experience, name) is not None
     }
     empty = {field.name: None for field in fields(experience) if field.name != "sequences"}
-    return replace(experience, sequences=experience.sequences[samples], **{**empty, **chosen})
+    no_tokens = experience.sequences[samples, :0]  # workers have the token ids in their groups
+    return replace(experience, sequences=no_tokens, **{**empty, **chosen})

@@ -75,7 +75,7 @@ class PolicyLearner:
         self, rows: Rows, experience: ExperienceVL, batch: RankBatch
     ) -> tuple[Tensor, Metrics]:
         log_probs, entropy = self._trainable.engine(rows, self._sampling)
-        return policy_objective(
+        loss, metrics = policy_objective(
             log_probs,
             entropy,
             experience,
@@ -83,6 +83,9 @@ class PolicyLearner:
             denominators=batch.denominators,
             kl_coef=batch.kl_coef,
         )
+        if not batch.is_first:  # the policy has moved: the gap is no longer that of two engines
+            del metrics["log_prob_gap_max"]
+        return loss, metrics
 
     def log_probs(
         self, groups: Sequence[GroupTokens], sampling: Sampling | None = None

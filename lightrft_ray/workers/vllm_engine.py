@@ -151,6 +151,7 @@ class VllmEngine:
     async def _encode(self, task: PromptTask) -> EngineInput | SkippedPrompt:
         try:
             token_ids = self._encoder.token_ids(task.prompt)
+            self._encoder.check_length(task.prompt.id, len(token_ids))  # vLLM raises, we skip
             engine_input = await self._render(task.prompt, token_ids)
             self._encoder.check_length(task.prompt.id, len(engine_input["prompt_token_ids"]))
         except DataFault as fault:

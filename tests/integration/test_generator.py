@@ -1,0 +1,258 @@
+"""The vLLM generator against plain transformers, on the same tokens and images."""
+
+import math
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+import ray
+import torch
+from PIL import Image
+from ray.actor import ActorHandle
+from transformers import AutoModelForImageTextToText, PreTrainedModel
+
+from lightrft_ray.config import InfrastructureError, RunConfig
+from lightrft_ray.data.messages import ChatMessage
+from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.driver.preflight import RunInputs
+from lightrft_ray.driver.seeds import prompt_seed
+from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
+from lightrft_ray.workers.actor_group import wait_for
+from lightrft_ray.workers.messages import (
+    GenerationSettings,
+    GroupTokens,
+    PromptTask,
+    RolloutGroup,
+    SkippedPrompt,
+    fetch_groups,
+)
+
+SETTINGS = GenerationSettings(n=4, max_tokens=8, temperature=1.0)
+TIMEOUT = 120
+
+
+def _tasks(prompts: tuple[Prompt, ...]) -> list[PromptTask]:
+    return [PromptTask(prompt, 0, prompt_seed(1, prompt.id, 0)) for prompt in prompts]
+
+
+def _generate(
+    generator: ActorHandle, tasks: list[PromptTask], settings: GenerationSettings = SETTINGS
+) -> list[RolloutGroup | SkippedPrompt]:
+    return ray.get(generator.generate.remote(tasks, settings), timeout=TIMEOUT)
+
+
+def _model(config: RunConfig) -> PreTrainedModel:
+    return AutoModelForImageTextToText.from_pretrained(config.model.pretrain).eval()
+
+
+@torch.no_grad()
+def _plain_log_probs(
+    model: PreTrainedModel, group: GroupTokens, temperature: float, forbidden: tuple[int, ...]
+) -> list[torch.Tensor]:
+    """One forward pass a sample by transformers alone, its own rotary positions included."""
+    (fetched,) = fetch_groups([group])
+    results = []
+    for response in fetched.responses:
+        ids = torch.cat([fetched.prompt_ids, response])[None]
+        logits = model(
+            input_ids=ids,
+            mm_token_type_ids=(ids == model.config.image_token_id).long(),
+            **fetched.media,
+        ).logits[0, len(fetched.prompt_ids) - 1 : -1]
+        logits = logits / temperature
+        logits[:, list(forbidden)] = -math.inf
+        results.append(logits.log_softmax(-1).gather(-1, response[:, None])[:, 0])
+    return results
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_rollout_log_probs_are_those_of_the_sampled_distribution(
+    generator: ActorHandle, config: RunConfig, inputs: RunInputs, temperature: float
+) -> None:
+    settings = replace(SETTINGS, temperature=temperature)
+    groups = _generate(generator, _tasks(inputs.train_prompts[:6]), settings)
+    model, forbidden = _model(config), tuple(inputs.sampling.forbidden_token_ids)
+    for group in groups:
+        assert isinstance(group, RolloutGroup)
+        expected = _plain_log_probs(model, group.tokens, temperature, forbidden)
+        for sample, log_probs in zip(group.samples, expected, strict=True):
+            np.testing.assert_allclose(sample.log_probs, log_probs, atol=2e-5)
+            assert not set(sample.token_ids) & set(forbidden)
+
+
+def test_samples_depend_on_the_seed_and_not_on_the_company(
+    generator: ActorHandle, inputs: RunInputs
+) -> None:
+    tasks = _tasks(inputs.train_prompts[:5])
+    together = _generate(generator, tasks)
+    alone = [group for task in reversed(tasks) for group in _generate(generator, [task])]
+    assert _token_ids(together) == _token_ids(alone[::-1])
+    other = _generate(generator, [replace(task, seed=task.seed + 1000) for task in tasks])
+    assert _token_ids(together) != _token_ids(other)
+
+
+def test_the_same_batch_gives_the_same_bits(generator: ActorHandle, inputs: RunInputs) -> None:
+    tasks = _tasks(inputs.train_prompts[:16])
+    first, second = _generate(generator, tasks), _generate(generator, tasks)
+    for one, other in zip(_samples(first), _samples(second), strict=True):
+        np.testing.assert_array_equal(one.token_ids, other.token_ids)
+        np.testing.assert_array_equal(one.log_probs, other.log_probs)
+
+
+def _samples(groups: list) -> list:
+    return [sample for group in groups for sample in group.samples]
+
+
+def _token_ids(groups: list) -> list[list[int]]:
+    return [sample.token_ids.tolist() for sample in _samples(groups)]
+
+
+def test_pixels_are_stored_once_per_prompt_whatever_n_is(
+    generator: ActorHandle, inputs: RunInputs
+) -> None:
+    """Each group refers to one object; the message to the driver does not grow with the image."""
+    for n in (1, 16):
+        (group,) = _generate(
+            generator, _tasks(inputs.train_prompts[:1]), replace(SETTINGS, n=n, max_tokens=1)
+        )
+        media = ray.get(group.media, timeout=TIMEOUT)
+        assert {name: value.shape for name, value in media.items()} == {
+            "pixel_values": (16, 1176),
+            "image_grid_thw": (1, 3),
+        }
+        assert len(group.samples) == n
+
+
+def test_a_larger_image_makes_no_larger_message(
+    generator: ActorHandle, inputs: RunInputs, image_folder: Path
+) -> None:
+    sizes = []
+    for side in (56, 112):
+        Image.new("RGB", (side, side), (9, 9, 9)).save(image_folder / f"{side}.png")
+        prompt = replace(
+            inputs.train_prompts[0],
+            id=f"side-{side}",
+            images=(f"{side}.png",),
+            image_root=image_folder,
+        )
+        (group,) = _generate(generator, _tasks((prompt,)), replace(SETTINGS, max_tokens=1))
+        pixels = ray.get(group.media, timeout=TIMEOUT)["pixel_values"].nbytes
+        without_ids = replace(group, prompt_ids=np.zeros(0, dtype=np.int64))
+        sizes.append((pixels, len(ray.cloudpickle.dumps(without_ids))))
+    assert sizes[1][0] == 4 * sizes[0][0]
+    assert abs(sizes[1][1] - sizes[0][1]) < 64
+
+
+@pytest.mark.parametrize(
+    "kind", ["missing", "unreadable", "too long", "too long with its image", "address"]
+)
+def test_a_prompt_that_cannot_be_used_is_skipped_with_its_reason(
+    generator: ActorHandle, inputs: RunInputs, image_folder: Path, kind: str
+) -> None:
+    good = inputs.train_prompts[0]
+    (image_folder / "broken.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    Image.new("RGB", (224, 224)).save(image_folder / "large.png")
+    words: ChatMessage = {
+        "role": "user",
+        "content": [{"type": "image"}, {"type": "text", "text": "w" * 60}],
+    }
+    bad = {
+        "missing": replace(good, id="bad", images=("nowhere.png",)),
+        "unreadable": replace(good, id="bad", images=("broken.png",), image_root=image_folder),
+        "too long": replace(
+            good, id="bad", images=(), messages=({"role": "user", "content": "long " * 200},)
+        ),
+        "too long with its image": replace(
+            good, id="bad", images=("large.png",), image_root=image_folder, messages=(words,)
+        ),
+        "address": replace(good, id="bad", images=("https://example.org/a.png",)),
+    }[kind]
+    skipped, kept = _generate(generator, _tasks((bad, good)))
+    assert isinstance(skipped, SkippedPrompt)
+    expected = {
+        "missing": "nowhere.png",
+        "unreadable": "broken.png",
+        "too long": "prompt bad",
+        "too long with its image": "prompt bad: 1",
+        "address": "https://example.org/a.png",
+    }[kind]
+    assert expected in skipped.reason
+    assert isinstance(kept, RolloutGroup)
+
+
+def _put_buckets(
+    model: PreTrainedModel, leave_out: str | None = None
+) -> list[tuple[BucketSpec, ray.ObjectRef]]:
+    weights = [(n, p) for n, p in model.named_parameters() if n != leave_out]
+    return [(spec, ray.put(data)) for spec, data in pack_buckets(weights, 2_000_000)]
+
+
+def _gap(
+    generator: ActorHandle, model: PreTrainedModel, inputs: RunInputs, forbidden: tuple[int, ...]
+) -> float:
+    (group,) = _generate(generator, _tasks(inputs.train_prompts[:1]))
+    assert isinstance(group, RolloutGroup)
+    expected = _plain_log_probs(model, group.tokens, 1.0, forbidden)
+    pairs = zip(group.samples, expected, strict=True)
+    return max(float(np.abs(s.log_probs - e.numpy()).max()) for s, e in pairs)
+
+
+def test_published_weights_replace_all_old_ones(
+    generator: ActorHandle, config: RunConfig, inputs: RunInputs
+) -> None:
+    """Also those of the vision tower and of the tied head; versions are stamped on tokens."""
+    forbidden = tuple(inputs.sampling.forbidden_token_ids)
+    model = _model(config)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.02)
+    assert _gap(generator, model, inputs, forbidden) > 0.1
+    ray.get(generator.update_weights.remote(7, _put_buckets(model)), timeout=TIMEOUT)
+    assert _gap(generator, model, inputs, forbidden) < 1e-4
+    (group,) = _generate(generator, _tasks(inputs.train_prompts[:1]))
+    assert {int(v) for s in group.samples for v in s.weight_versions} == {7}
+    group, log_probs = ray.get(
+        generator.score_prompt.remote(inputs.train_prompts[0], [50, 256]), timeout=TIMEOUT
+    )
+    (expected,) = _plain_log_probs(model, group, 1.0, ())
+    np.testing.assert_allclose(log_probs, expected, atol=1e-4)
+    ray.get(generator.update_weights.remote(8, _put_buckets(_model(config))), timeout=TIMEOUT)
+    assert _gap(generator, _model(config), inputs, forbidden) < 1e-4
+
+
+def test_damaged_buckets_are_refused_before_the_engine_is_touched(
+    generator: ActorHandle, config: RunConfig, inputs: RunInputs
+) -> None:
+    buckets = _put_buckets(_model(config))
+    spec, reference = buckets[0]
+    damaged = ray.get(reference).copy()
+    damaged[100] ^= 1
+    with pytest.raises(InfrastructureError, match="damaged"):
+        update = generator.update_weights.remote(9, [(spec, ray.put(damaged)), *buckets[1:]])
+        wait_for([update], TIMEOUT, "the generator")
+    assert _gap(generator, _model(config), inputs, tuple(inputs.sampling.forbidden_token_ids)) < 1e-4
+
+
+def test_an_update_that_leaves_a_weight_out_is_refused(
+    local_ray: None, generator: ActorHandle, config: RunConfig, inputs: RunInputs
+) -> None:
+    """Last of those that use the engine: it stays on hold afterwards, as it must."""
+    incomplete = _put_buckets(_model(config), leave_out="model.visual.blocks.1.norm1.weight")
+    with pytest.raises(InfrastructureError, match=r"visual\.blocks\.1\.norm1"):
+        wait_for([generator.update_weights.remote(10, incomplete)], TIMEOUT, "the generator")
+
+
+def test_a_killed_generator_takes_its_engine_with_it(generator: ActorHandle) -> None:
+    own = ray.get(generator.__ray_call__.remote(lambda actor: os.getpid()), timeout=TIMEOUT)
+    engine = psutil.Process(own).children(recursive=True)
+    assert len(engine) >= 2
+    psutil.Process(own).kill()
+    deadline = time.monotonic() + 15
+    while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in engine):
+        assert time.monotonic() < deadline, "engine processes outlived their generator"
+        time.sleep(0.2)
