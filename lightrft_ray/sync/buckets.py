@@ -103,4 +103,5 @@ def _pack(weights: list[tuple[str, Tensor]], size: int) -> tuple[BucketSpec, np.
 
 
 def _aligned(nbytes: int) -> int:
-    return -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+    """Room for a tensor; an empty one gets some, too, as no view can be made into no bytes."""
+    return max(-(-nbytes // _ALIGNMENT), 1) * _ALIGNMENT
