@@ -32,7 +32,7 @@ class TokenPolicy(nn.Module):
 
         Both are 0 behind a response's end. Logits exist only for the actions.
         """
-        hidden = _action_hidden_states(self.model.base_model, rows)
+        hidden = _action_hidden_states(self.model.base_model, rows, self.model.dtype)
         head = self.model.get_output_embeddings()
         distribution = sampled_distribution(
             head(hidden),
@@ -58,15 +58,18 @@ class TokenCritic(nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         """Values (N, A) float32, 0 behind a response's end."""
-        hidden = _action_hidden_states(self.backbone, rows)
+        hidden = _action_hidden_states(self.backbone, rows, self.backbone.dtype)
         return _to_actions(self.value_head(hidden.float())[:, 0], rows)
 
 
-def _action_hidden_states(backbone: PreTrainedModel, rows: Rows) -> Tensor:
-    """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A)."""
+def _action_hidden_states(backbone: nn.Module, rows: Rows, dtype: torch.dtype) -> Tensor:
+    """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A).
+
+    `dtype` is the one that the backbone computes in.
+    """
     output = backbone(
         input_ids=rows.input_ids,
-        attention_mask=_model_mask(rows.attention_mask, backbone.dtype),
+        attention_mask=_model_mask(rows.attention_mask, dtype),
         position_ids=rows.position_ids,
         use_cache=False,
         **rows.media,
