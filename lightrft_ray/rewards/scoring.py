@@ -74,7 +74,8 @@ class RewardScorer:
         return self._function(**{name: columns[name] for name in self._wanted})
 
     def _one_by_one(self, inputs: RewardInputs) -> Rewards:
-        values, faults = [], {}
+        values: list[float] = []
+        faults: dict[int, str] = {}
         for index in range(len(inputs)):
             single = self.score(inputs.only(index))
             values += single.values
@@ -85,7 +86,8 @@ class RewardScorer:
 def _checked(values: Sequence[float], count: int) -> Rewards:
     if len(values) != count:
         raise ValueError(f"{len(values)} rewards for {count} samples")
-    numbers, faults = [], {}
+    numbers: list[float] = []
+    faults: dict[int, str] = {}
     for index, value in enumerate(values):
         number = float(value) if isinstance(value, Real) else _as_number(value)
         numbers.append(number if math.isfinite(number) else math.nan)

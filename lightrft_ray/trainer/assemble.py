@@ -58,12 +58,12 @@ def assemble_experience(
         image_grid_thws=samples.image_grid_thws,
         video_grid_thws=samples.video_grid_thws,
         action_log_probs=scores.action_log_probs,
-        base_action_log_probs=scores.base_action_log_probs,
-        values=scores.values,
+        base_action_log_probs=scores.base_action_log_probs,  # type: ignore[arg-type]
+        values=scores.values,  # type: ignore[arg-type]
         returns=returns,
         advantages=advantages,
         attention_mask=samples.attention_mask,
-        action_mask=mask,
+        action_mask=mask,  # type: ignore[arg-type]
         kl=kl,
         info={
             "reward": scores.rewards,
