@@ -2,6 +2,7 @@
 
 import importlib
 import importlib.util
+import sys
 from pathlib import Path
 
 from lightrft_ray.config.errors import UserError
@@ -31,6 +32,7 @@ def _from_file(path: Path) -> RewardFunction:
     if spec is None or spec.loader is None:
         raise UserError(f"reward.reward_fn {path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses and pickle look their module up
     try:
         spec.loader.exec_module(module)
     except Exception as error:  # a user's file: anything may come, and is reported
@@ -42,7 +44,7 @@ def _from_file(path: Path) -> RewardFunction:
 
 def _from_module(name: str) -> RewardFunction:
     module_name, _, attribute = name.rpartition(".")
-    if not module_name:
+    if not module_name or name.startswith("."):
         known = ", ".join(READY_MADE)
         raise UserError(
             f"reward.reward_fn {name}: not ready-made ({known}); "
@@ -50,5 +52,5 @@ def _from_module(name: str) -> RewardFunction:
         )
     try:
         return getattr(importlib.import_module(module_name), attribute)
-    except (ImportError, AttributeError) as error:
-        raise UserError(f"reward.reward_fn {name}: {error}") from error
+    except Exception as error:  # a user's module: anything may come, and is reported
+        raise UserError(f"reward.reward_fn {name}: {type(error).__name__}: {error}") from error
