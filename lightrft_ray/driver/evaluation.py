@@ -54,8 +54,6 @@ class Evaluator:
         ]
         if not samples:
             return Evaluation(math.nan, 0)
-        rewards = wait_rewards(
-            self._workers.reward, start_rewards(self._workers.reward, samples)
-        )
+        rewards = wait_rewards(self._workers.reward, start_rewards(self._workers.reward, samples))
         scored = [value for value in rewards.values if math.isfinite(value)]
         return Evaluation(math.fsum(scored) / len(scored) if scored else math.nan, len(scored))

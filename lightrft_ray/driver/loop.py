@@ -54,7 +54,7 @@ class TrainingLoop:
         self._samples = 0
 
     def run(self, report: Callable[[Record], None]) -> None:
-        """Run all steps; `report` gets one record a step, step 0 being the state before training."""
+        """Run all steps; `report` gets a record of each, step 0 being the state before training."""
         watch = Stopwatch()
         record = self._publish(watch) | self._evaluate(watch)
         report(self._finish({"step": 0, **record}, watch))

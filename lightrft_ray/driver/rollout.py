@@ -61,14 +61,14 @@ class RolloutManager:
         while len(groups) < wanted:
             taken = self._source.take(wanted - len(groups))
             self.account.taken += len(taken)
-            tasks = [PromptTask(prompt, epoch, self._seed(prompt, epoch)) for prompt, epoch in taken]
+            tasks = [self._task(prompt, epoch) for prompt, epoch in taken]
             results = generate(self._generators, tasks, self._settings())
             groups += [result for result in results if isinstance(result, RolloutGroup)]
             self._count_skipped([r for r in results if isinstance(r, SkippedPrompt)])
         return groups
 
-    def _seed(self, prompt: Prompt, epoch: int) -> int:
-        return prompt_seed(self._config.seed, prompt.id, epoch)
+    def _task(self, prompt: Prompt, epoch: int) -> PromptTask:
+        return PromptTask(prompt, epoch, prompt_seed(self._config.seed, prompt.id, epoch))
 
     def _settings(self) -> GenerationSettings:
         rollout = self._config.rollout

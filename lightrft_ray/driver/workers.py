@@ -1,8 +1,9 @@
 """Starting and ending a run's workers."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from typing import cast
 
 import ray
 from ray import ObjectRef
@@ -10,7 +11,7 @@ from ray.actor import ActorClass, ActorHandle
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lightrft_ray.config import InfrastructureError, RunConfig
-from lightrft_ray.driver.placement import Placement, RoleDemand
+from lightrft_ray.driver.placement import Placement, Resources, RoleDemand
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
 from lightrft_ray.workers.critic import CriticLearner
@@ -58,32 +59,22 @@ def start_workers(
     config: RunConfig, inputs: RunInputs, demands: Sequence[RoleDemand], placement: Placement
 ) -> Workers:
     """Start all workers side by side; returns when every model is loaded."""
-    bundles = {demand.role: demand.bundles for demand in demands}
-
-    def create(
-        role: str, actor: ActorClass, arguments: Sequence[object], timeout: float
-    ) -> ActorGroup:
-        handles = [
-            _create_actor(config, actor, arguments, placement, role, index, bundle)
-            for index, bundle in enumerate(bundles[role])
-        ]
-        return ActorGroup(role, handles, timeout)
-
+    starter = _Starter(config, placement, {demand.role: demand.bundles for demand in demands})
     timeout = config.trainer.learner_timeout
     model_arguments = (config, inputs.sampling, inputs.pad_token_id)
     generator_arguments = (config, inputs.sampling.forbidden_token_ids, inputs.max_images)
     workers = Workers(
-        generator=create(
+        generator=starter.create(
             "generator", Generator, generator_arguments, config.rollout.generate_timeout
         ),
-        learner=create("learner", PolicyLearner, model_arguments, timeout),
-        reward=create(
+        learner=starter.create("learner", PolicyLearner, model_arguments, timeout),
+        reward=starter.create(
             "reward", RewardWorker, (config.reward.reward_fn,), config.reward.reward_timeout
         ),
-        reference=create("reference", ReferenceWorker, model_arguments, timeout)
+        reference=starter.create("reference", ReferenceWorker, model_arguments, timeout)
         if config.uses_reference
         else None,
-        critic=create("critic", CriticLearner, (config, inputs.pad_token_id), timeout)
+        critic=starter.create("critic", CriticLearner, (config, inputs.pad_token_id), timeout)
         if config.uses_critic
         else None,
     )
@@ -91,24 +82,32 @@ def start_workers(
     return workers
 
 
-def _create_actor(
-    config: RunConfig,
-    actor: ActorClass,
-    arguments: Sequence[object],
-    placement: Placement,
-    role: str,
-    index: int,
-    bundle: dict[str, float],
-) -> ActorHandle:
-    options = actor.options(
-        num_cpus=bundle["CPU"],
-        num_gpus=bundle.get("GPU", 0),
-        scheduling_strategy=PlacementGroupSchedulingStrategy(
-            placement_group=placement[role], placement_group_bundle_index=index
-        ),
-        runtime_env={"env_vars": _environment(config, role)},
-    )
-    return options.remote(*arguments)
+@dataclass(frozen=True)
+class _Starter:
+    """Creates actors inside their role's placement group, one a bundle."""
+
+    config: RunConfig
+    placement: Placement
+    bundles: Mapping[str, Sequence[Resources]]
+
+    def create(
+        self, role: str, actor: type, arguments: Sequence[object], timeout: float
+    ) -> ActorGroup:
+        """All actors of a role; `actor` is what `ray.remote` made of its class."""
+        handles = [
+            cast(ActorClass, actor)
+            .options(
+                num_cpus=bundle["CPU"],
+                num_gpus=bundle.get("GPU", 0),
+                scheduling_strategy=PlacementGroupSchedulingStrategy(
+                    placement_group=self.placement[role], placement_group_bundle_index=index
+                ),
+                runtime_env={"env_vars": _environment(self.config, role)},
+            )
+            .remote(*arguments)
+            for index, bundle in enumerate(self.bundles[role])
+        ]
+        return ActorGroup(role, cast(list[ActorHandle], handles), timeout)
 
 
 def _environment(config: RunConfig, role: str) -> dict[str, str]:

@@ -4,7 +4,9 @@ It runs in the engine's worker processes. vLLM repacks linear weights after load
 are loaded between `initialize_layerwise_reload` and `finalize_layerwise_reload`.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Protocol, cast
 
 import torch
 from torch import nn
@@ -13,7 +15,10 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
 )
-from vllm.model_executor.layers.vocab_parallel_embedding import VocabParallelEmbedding
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
 from vllm.model_executor.model_loader.reload import (
     finalize_layerwise_reload,
     initialize_layerwise_reload,
@@ -24,6 +29,12 @@ from lightrft_ray.sync.buckets import BucketSpec, unpack_bucket, verify_checksum
 from lightrft_ray.sync.shared_buffer import read_block
 
 _NAMED_AT_MOST = 5
+
+
+class _LoadsWeights(Protocol):
+    """What every model of vLLM's can do; gives the names of the parameters it wrote."""
+
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> set[str]: ...
 
 
 @dataclass
@@ -47,7 +58,7 @@ class ObjectStoreWeightTransferEngine(
     init_info_cls = ObjectStoreInitInfo
     update_info_cls = ObjectStoreUpdateInfo
 
-    def init_transfer_engine(self, init_info: ObjectStoreInitInfo) -> None:
+    def init_transfer_engine(self, init_info: ObjectStoreInitInfo) -> None:  # noqa: ARG002
         """Remember which parameters an update must write."""
         self._expected = {name for name, _ in self.model.named_parameters()}
 
@@ -69,7 +80,7 @@ class ObjectStoreWeightTransferEngine(
             data = read_block(update_info.path, offset, spec.nbytes)
             verify_checksum(spec, data)
             weights = unpack_bucket(spec, torch.from_numpy(data))
-            self._loaded |= set(self.model.load_weights(weights))
+            self._loaded |= cast(_LoadsWeights, self.model).load_weights(weights)
 
     def finish_weight_update(self) -> None:
         """End the update; RuntimeError where a parameter was not, or not wholly, written."""
@@ -104,11 +115,12 @@ def _repack_tied_heads(model: nn.Module) -> None:
     The reload writes the shared weight, but a head on CPU keeps a packed copy of the old one.
     """
     embeddings = {
-        layer.weight.data_ptr(): layer
+        layer.get_parameter("weight").data_ptr()
         for layer in model.modules()
         if type(layer) is VocabParallelEmbedding
     }
     for head in model.modules():
-        if isinstance(head, VocabParallelEmbedding) and type(head) is not VocabParallelEmbedding:
-            if head.weight.data_ptr() in embeddings:
+        if isinstance(head, ParallelLMHead):
+            shares_weight = head.get_parameter("weight").data_ptr() in embeddings
+            if shares_weight:
                 head.quant_method.process_weights_after_loading(head)

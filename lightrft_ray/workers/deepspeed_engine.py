@@ -82,7 +82,7 @@ def sharded_loading(config: RunConfig) -> Iterator[None]:
     if config.trainer.zero_stage < 3:
         yield
         return
-    from transformers.integrations import HfDeepSpeedConfig
+    from transformers.integrations.deepspeed import HfDeepSpeedConfig
 
     # transformers finds the settings through a weak reference: keep it alive until all is loaded.
     settings = HfDeepSpeedConfig(deepspeed_settings(config))

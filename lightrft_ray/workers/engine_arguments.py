@@ -1,6 +1,7 @@
 """How a generator's vLLM engine is set up."""
 
 from vllm import AsyncEngineArgs
+from vllm.config import WeightTransferConfig
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.sync.plugin import OBJECT_STORE
@@ -13,47 +14,35 @@ def engine_arguments(config: RunConfig, max_images: int) -> AsyncEngineArgs:
 
     `max_images` is the largest number of images of a prompt (0 for text).
     """
-    rollout, length = config.rollout, config.data.prompt_max_len + config.rollout.generate_max_len
-    if config.evaluation.eval_generate_max_len is not None:
-        length = max(
-            length, config.data.prompt_max_len + config.evaluation.eval_generate_max_len
-        )
-    return AsyncEngineArgs(
+    arguments = AsyncEngineArgs(
         model=config.model.pretrain,
         trust_remote_code=config.model.trust_remote_code,
         dtype=config.model.dtype,
         seed=config.seed,
-        max_model_len=length,
-        max_num_seqs=rollout.vllm_max_num_seqs,
-        tensor_parallel_size=rollout.vllm_tensor_parallel_size,
-        enforce_eager=rollout.vllm_enforce_eager,
+        max_model_len=_longest_sequence(config),
+        max_num_seqs=config.rollout.vllm_max_num_seqs,
+        tensor_parallel_size=config.rollout.vllm_tensor_parallel_size,
+        enforce_eager=config.rollout.vllm_enforce_eager,
         # Log-probs are of the sampled distribution: after temperature and forbidden ids.
         logprobs_mode="processed_logprobs",
-        weight_transfer_config={"backend": OBJECT_STORE},
-        **_media_arguments(max_images),
-        **(_gpu_arguments(config) if config.placement.vllm_use_gpu else _cpu_arguments(length)),
+        weight_transfer_config=WeightTransferConfig(backend=OBJECT_STORE),
     )
-
-
-def _media_arguments(max_images: int) -> dict[str, object]:
-    if max_images == 0:
-        return {}
-    return {
-        "limit_mm_per_prompt": {"image": max_images},
+    if max_images > 0:
+        arguments.limit_mm_per_prompt = {"image": max_images}
         # Processed pixels must come with every prompt, for the models that score and learn, and
         # normalized, as those models take them.
-        "mm_processor_cache_gb": 0,
-        "mm_device_do_normalize": False,
-    }
+        arguments.mm_processor_cache_gb = 0
+        arguments.mm_device_do_normalize = False
+    if config.placement.vllm_use_gpu:
+        arguments.gpu_memory_utilization = config.rollout.vllm_gpu_memory_utilization
+    else:
+        # On CPU, vLLM fails when the prefill of a seeded request is cut in two.
+        arguments.enable_chunked_prefill = False
+        arguments.max_num_batched_tokens = max(_CPU_BATCHED_TOKENS, _longest_sequence(config))
+    return arguments
 
 
-def _cpu_arguments(max_model_len: int) -> dict[str, object]:
-    """On CPU, vLLM fails when a seeded request's prefill is cut in two: prefill whole prompts."""
-    return {
-        "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(_CPU_BATCHED_TOKENS, max_model_len),
-    }
-
-
-def _gpu_arguments(config: RunConfig) -> dict[str, object]:
-    return {"gpu_memory_utilization": config.rollout.vllm_gpu_memory_utilization}
+def _longest_sequence(config: RunConfig) -> int:
+    """Tokens of the longest prompt with the longest response, in training or evaluation."""
+    evaluation = config.evaluation.eval_generate_max_len or 0
+    return config.data.prompt_max_len + max(config.rollout.generate_max_len, evaluation)

@@ -40,9 +40,7 @@ def run_updates(
     results = []
     for batch in batches:
 
-        def loss_of(
-            micro_batch: tuple[Rows, ExperienceVL], batch: RankBatch = batch
-        ) -> Tensor:
+        def loss_of(micro_batch: tuple[Rows, ExperienceVL], batch: RankBatch = batch) -> Tensor:
             nonlocal metrics
             loss, measured = objective(*micro_batch, batch)
             metrics = merge_metrics(metrics, measured)

@@ -1,30 +1,27 @@
 """vLLM as a generator: token ids in, token ids with log-probs out.
 
-The engine is vLLM's AsyncLLM, whose processes live and die with this one. vLLM's own renderer runs the Hugging Face
-processor, once per prompt; its pixel rows go to the engine and, through the object store, to the
-models that score and learn, so that all of them see the same image.
+The engine is vLLM's AsyncLLM, whose processes live and die with this one.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import ray
-import torch
 from ray import ObjectRef
 from vllm import SamplingParams
 from vllm.distributed.weight_transfer.base import (
     WeightTransferInitRequest,
     WeightTransferUpdateRequest,
 )
-from vllm.inputs import MultiModalInput, TokensInput
+from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from lightrft_ray.config import DataFault, RunConfig
-from lightrft_ray.data.media import load_image
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.sync.buckets import BucketSpec, verify_checksum
@@ -38,8 +35,7 @@ from lightrft_ray.workers.messages import (
     RolloutGroup,
     SkippedPrompt,
 )
-
-EngineInput = MultiModalInput | TokensInput
+from lightrft_ray.workers.rendering import PromptRenderer, RenderedPrompt
 
 
 class VllmEngine:
@@ -59,6 +55,7 @@ class VllmEngine:
         self._requests = 0
         self._buffer = SharedBuffer("lightrft_weights")
         self._engine = AsyncLLM.from_engine_args(engine_arguments(config, max_images))
+        self._renderer = PromptRenderer(self._encoder, self._engine.renderer)
 
     async def connect(self) -> None:
         """Set up the engine's end of the weight transport."""
@@ -72,22 +69,18 @@ class VllmEngine:
         The engine is held until it has all requests, and gets them in order: which sequences it
         batches together, and with that the last bit of every number, is the same in every run.
         """
-        inputs = [await self._encode(task) for task in tasks]
+        rendered = await asyncio.gather(*(self._render(task) for task in tasks))
         await self._hold()
         try:
-            collectors = [
-                None
-                if isinstance(prompt, SkippedPrompt)
-                else await self._submit(prompt, self._sampling_params(task, settings))
-                for task, prompt in zip(tasks, inputs, strict=True)
+            pending = [
+                each if isinstance(each, SkippedPrompt) else await self._start(*each, settings)
+                for each in rendered
             ]
         finally:
             await self._engine.resume_generation()
         return [
-            prompt
-            if isinstance(prompt, SkippedPrompt) or collector is None
-            else self._group(task, prompt, await _finished(collector))
-            for task, prompt, collector in zip(tasks, inputs, collectors, strict=True)
+            each if isinstance(each, SkippedPrompt) else await self._finish(each)
+            for each in pending
         ]
 
     async def score_prompt(
@@ -98,8 +91,7 @@ class VllmEngine:
         They are of the model's plain distribution. In the group, the scored tokens (L,) are the
         response. Raises DataFault for a prompt that cannot be encoded.
         """
-        token_ids = [*self._encoder.token_ids(prompt), *continuation]
-        engine_input = await self._render(prompt, token_ids)
+        rendered = await self._renderer.render(prompt, continuation)
         params = SamplingParams(
             max_tokens=1,
             temperature=0.0,
@@ -107,17 +99,11 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        output = await _finished(await self._submit(engine_input, params))
-        ids = np.asarray(engine_input["prompt_token_ids"], dtype=np.int64)
-        cut = _behind_media(engine_input)
-        log_probs = [
-            position[token].logprob
-            for token, position in zip(
-                ids[cut:].tolist(), (output.prompt_logprobs or [])[cut:], strict=True
-            )
-        ]
-        group = GroupTokens(ids[:cut], (ids[cut:],), _put_media(engine_input))
-        return group, np.asarray(log_probs, dtype=np.float32)
+        output = await _finished(await self._submit(rendered, params))
+        cut = rendered.behind_media()
+        scored = rendered.token_ids[cut:]
+        log_probs = _log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
+        return GroupTokens(rendered.token_ids[:cut], (scored,), _put(rendered.media())), log_probs
 
     async def update_weights(
         self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
@@ -148,36 +134,16 @@ class VllmEngine:
         """End the engine's processes."""
         self._engine.shutdown()
 
-    async def _encode(self, task: PromptTask) -> EngineInput | SkippedPrompt:
+    async def _render(self, task: PromptTask) -> tuple[PromptTask, RenderedPrompt] | SkippedPrompt:
         try:
-            token_ids = self._encoder.token_ids(task.prompt)
-            self._encoder.check_length(task.prompt.id, len(token_ids))  # vLLM raises, we skip
-            engine_input = await self._render(task.prompt, token_ids)
-            self._encoder.check_length(task.prompt.id, len(engine_input["prompt_token_ids"]))
+            return task, await self._renderer.render(task.prompt)
         except DataFault as fault:
             return SkippedPrompt(task, str(fault))
-        return engine_input
 
-    async def _render(self, prompt: Prompt, token_ids: list[int]) -> EngineInput:
-        """Run the processor: placeholders in `token_ids` are one per image and get expanded."""
-        request: dict[str, object] = {"prompt_token_ids": token_ids}
-        if prompt.images:
-            images = [
-                await asyncio.to_thread(load_image, reference, prompt.image_root)
-                for reference in prompt.images
-            ]
-            request["multi_modal_data"] = {"image": images}
-        (engine_input,) = await self._engine.renderer.render_cmpl_async([request])
-        return engine_input
-
-    async def _submit(
-        self, engine_input: EngineInput, params: SamplingParams
-    ) -> RequestOutputCollector:
-        self._requests += 1
-        return await self._engine.add_request(f"request-{self._requests}", engine_input, params)
-
-    def _sampling_params(self, task: PromptTask, settings: GenerationSettings) -> SamplingParams:
-        return SamplingParams(
+    async def _start(
+        self, task: PromptTask, rendered: RenderedPrompt, settings: GenerationSettings
+    ) -> "_Pending":
+        params = SamplingParams(
             n=settings.n,
             max_tokens=settings.max_tokens,
             temperature=settings.temperature,
@@ -187,28 +153,31 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
+        return _Pending(task, rendered, await self._submit(rendered, params))
 
-    def _group(
-        self, task: PromptTask, engine_input: EngineInput, output: RequestOutput
-    ) -> RolloutGroup:
+    async def _submit(
+        self, rendered: RenderedPrompt, params: SamplingParams
+    ) -> RequestOutputCollector:
+        self._requests += 1
+        name = f"request-{self._requests}"
+        return await self._engine.add_request(name, rendered.engine_input, params)
+
+    async def _finish(self, pending: "_Pending") -> RolloutGroup:
+        output = await _finished(pending.collector)
         return RolloutGroup(
-            task=task,
-            prompt_ids=np.asarray(engine_input["prompt_token_ids"], dtype=np.int64),
-            media=_put_media(engine_input),
+            task=pending.task,
+            prompt_ids=pending.rendered.token_ids,
+            media=_put(pending.rendered.media()),
             samples=tuple(self._sample(completion) for completion in output.outputs),
         )
 
     def _sample(self, completion: CompletionOutput) -> GeneratedSample:
-        token_ids = list(completion.token_ids)
-        log_probs = [
-            position[token].logprob
-            for token, position in zip(token_ids, completion.logprobs or [], strict=True)
-        ]
+        token_ids = np.asarray(completion.token_ids, dtype=np.int64)
         return GeneratedSample(
-            token_ids=np.asarray(token_ids, dtype=np.int64),
-            log_probs=np.asarray(log_probs, dtype=np.float32),
+            token_ids=token_ids,
+            log_probs=_log_probs_of(token_ids, completion.logprobs or []),
             weight_versions=np.full(len(token_ids), self._version, dtype=np.int64),
-            text=self._encoder.decode(token_ids),
+            text=self._encoder.decode(token_ids.tolist()),
             is_truncated=completion.finish_reason == "length",
         )
 
@@ -227,6 +196,15 @@ class VllmEngine:
         await self._engine.reset_encoder_cache()
 
 
+@dataclass(frozen=True)
+class _Pending:
+    """A prompt that the engine is sampling from."""
+
+    task: PromptTask
+    rendered: RenderedPrompt
+    collector: RequestOutputCollector
+
+
 async def _finished(collector: RequestOutputCollector) -> RequestOutput:
     try:
         output = await collector.get()
@@ -237,28 +215,15 @@ async def _finished(collector: RequestOutputCollector) -> RequestOutput:
     return output
 
 
-def _put_media(engine_input: EngineInput) -> ObjectRef | None:
-    """The prompt's processed media in the object store, as arrays by model input name."""
-    if "mm_kwargs" not in engine_input:
-        return None
-    tensors = engine_input["mm_kwargs"].get_data()
-    return ray.put({name: _as_array(tensor) for name, tensor in tensors.items()})
+def _log_probs_of(
+    token_ids: np.ndarray, positions: Sequence[Mapping[int, Logprob] | None]
+) -> np.ndarray:
+    """(L,) float32: the log-prob of each token, from vLLM's mapping at its position."""
+    pairs = zip(token_ids.tolist(), positions, strict=True)
+    values = [position[token].logprob for token, position in pairs if position is not None]
+    return np.asarray(values, dtype=np.float32)
 
 
-def _as_array(tensor: object) -> np.ndarray:
-    """numpy knows no bfloat16; models cast pixels to their own type anyway."""
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"a processed media input is a {type(tensor).__name__}, not one tensor")
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-
-
-def _behind_media(engine_input: EngineInput) -> int:
-    """The first token behind all placeholders; at least 1, as a first token has no log-prob."""
-    ranges = [
-        placeholder
-        for placeholders in engine_input.get("mm_placeholders", {}).values()
-        for placeholder in placeholders
-    ]
-    return max([1, *(placeholder.offset + placeholder.length for placeholder in ranges)])
-
-
+def _put(media: Mapping[str, np.ndarray] | None) -> ObjectRef | None:
+    """The prompt's processed media in the object store."""
+    return None if media is None else ray.put(media)
