@@ -22,21 +22,30 @@ def cumulative_product(data: list[int] | int | np.ndarray | torch.Tensor) -> int
     """
     if isinstance(data, int | np.integer):
         return int(data)
-    if isinstance(data, list | np.ndarray | torch.Tensor):
-        return int(np.prod(np.asarray(data, dtype=np.int64)))
+    if isinstance(data, torch.Tensor):
+        return int(data.prod())
+    if isinstance(data, list | np.ndarray):
+        return int(np.prod(data))
     raise ValueError(f"cumulative_product takes an int, list, array or tensor, not {type(data)}")
 
 
 def to(tensor: Any, device: torch.device | str) -> Any:
     """Move a tensor, or the tensors of a list; anything else is returned as it is."""
-    return _map_tensors(tensor, lambda t: t.to(device))
+    return _map_listed(tensor, lambda t: t.to(device))
 
 
 def pin_memory(tensor: Any) -> Any:
     """Pin a tensor, or the tensors of a list; a no-op where there is no accelerator."""
     if not torch.cuda.is_available():
         return tensor
-    return _map_tensors(tensor, lambda t: t.pin_memory())
+    return _map_listed(tensor, lambda t: t.pin_memory())
+
+
+def _map_listed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """Apply `change` to a tensor and to those in a list."""
+    if isinstance(value, list):
+        return [_map_listed(item, change) for item in value]
+    return change(value) if isinstance(value, torch.Tensor) else value
 
 
 def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
