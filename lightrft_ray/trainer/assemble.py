@@ -50,7 +50,7 @@ def assemble_experience(
     rewards = scores.rewards.where(scored, 0.0)
     kl = _reference_kl(scores, mask, algorithm)
     in_reward = 0.0 if algorithm.use_kl_loss else kl_coef
-    advantages, returns = _advantages(scores, rewards, kl, mask, algorithm, in_reward)
+    advantages, returns = _advantages(scores, rewards, kl, mask, algorithm, kl_coef=in_reward)
     if algorithm.whitens_advantages:
         advantages = masked_whiten(advantages, mask)
     return ExperienceVL(
@@ -94,6 +94,7 @@ def _advantages(
     kl: Tensor,
     mask: Tensor,
     algorithm: AlgorithmConfig,
+    *,
     kl_coef: float,
 ) -> tuple[Tensor, Tensor | None]:
     """(advantages, returns or None), (B, A); the one place where estimators are chosen."""
