@@ -10,6 +10,7 @@ from lightrft_ray.driver.workers import Workers
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.masked import masked_mean
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics, metric_values
+from lightrft_ray.trainer.moments import Moments
 from lightrft_ray.workers.deepspeed_engine import StepResult
 
 Record = dict[str, float]
@@ -61,10 +62,10 @@ def experience_record(experience: ExperienceVL) -> Record:
 
 def _explained_variance(values: Tensor, returns: Tensor) -> float:
     """1 − Var(returns − values) / Var(returns); 0 where the returns do not vary."""
-    variance = returns.double().var()
-    if not variance > 0:
+    variance = Moments.of(returns).variance
+    if variance == 0:
         return 0.0
-    return float(1 - (returns - values).double().var() / variance)
+    return 1 - Moments.of(returns - values).variance / variance
 
 
 def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]) -> Record:
