@@ -1,0 +1,59 @@
+"""Accounts of prompts and rewards."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lightrft_ray.config import UserError
+from lightrft_ray.driver.rollout import PromptAccount
+from lightrft_ray.driver.scoring import RewardAccount
+from lightrft_ray.observe.names import METRICS
+from lightrft_ray.rewards.scoring import Rewards
+
+
+@given(counts=st.lists(st.integers(0, 1000), min_size=4, max_size=4))
+def test_every_prompt_that_was_taken_is_somewhere(counts: list[int]) -> None:
+    trained, filtered, failed, under_way = counts
+    account = PromptAccount(sum(counts), trained, filtered, failed)
+    assert account.in_flight == under_way
+    assert account.as_record() == {
+        "data/taken": sum(counts),
+        "data/trained": trained,
+        "data/filtered": filtered,
+        "data/failed": failed,
+        "data/in_flight": under_way,
+    }
+
+
+def test_every_count_is_explained() -> None:
+    assert set(PromptAccount().as_record()) <= set(METRICS)
+
+
+def _rewards(count: int, faults: dict[int, str]) -> Rewards:
+    return Rewards([math.nan if i in faults else 1.0 for i in range(count)], faults)
+
+
+def test_failed_rewards_are_counted_over_the_whole_run() -> None:
+    account = RewardAccount()
+    account.add(_rewards(10, {}), 0.1)
+    account.add(_rewards(10, {0: "a", 7: "b"}), 0.1)
+    assert (account.scored, account.failed, account.reasons) == (20, 2, ["a", "b"])
+
+
+def test_too_many_failed_rewards_end_the_run_with_the_first_reasons() -> None:
+    account = RewardAccount()
+    account.add(_rewards(20, {3: "first", 4: "second"}), 0.1)
+    with pytest.raises(UserError) as caught:
+        account.add(_rewards(4, {0: "third", 1: "fourth"}), 0.1)
+    assert str(caught.value) == (
+        "4 of 24 samples got no reward, more than the share 0.1 that reward.max_failed_fraction "
+        "allows (first; second; third)"
+    )
+
+
+def test_a_share_of_0_allows_no_failure_and_of_1_all() -> None:
+    with pytest.raises(UserError, match=r"1 of 5 samples"):
+        RewardAccount().add(_rewards(5, {2: "why"}), 0.0)
+    RewardAccount().add(_rewards(2, {0: "why", 1: "why"}), 1.0)

@@ -1,0 +1,79 @@
+"""What each role asks for, and how a shortage is told."""
+
+from lightrft_ray.config import RunConfig
+from lightrft_ray.driver.placement import RoleDemand, describe_shortage, role_demands
+
+
+def _demands(**sections: dict[str, object]) -> dict[str, RoleDemand]:
+    return {demand.role: demand for demand in role_demands(RunConfig.model_validate(sections))}
+
+
+def test_a_run_on_cpu_fits_on_two_cores() -> None:
+    demands = _demands(
+        algorithm={"advantage_estimator": "gae", "init_kl_coef": 0.1},
+        placement={"cpu_learner_ranks": 2},
+        trainer={"micro_train_batch_size": 64},
+    )
+    assert {role: len(demand.bundles) for role, demand in demands.items()} == {
+        "learner": 2,
+        "generator": 1,
+        "reward": 1,
+        "reference": 1,
+        "critic": 2,
+    }
+    assert sum(demand.total("CPU") for demand in demands.values()) <= 2
+    assert not any(demand.total("GPU") for demand in demands.values())
+
+
+def test_roles_that_a_run_does_not_use_ask_for_nothing() -> None:
+    assert set(_demands()) == {"learner", "generator", "reward"}
+    assert "reference" in _demands(algorithm={"init_kl_coef": 0.1})
+    assert "critic" in _demands(algorithm={"advantage_estimator": "gae"})
+
+
+def test_gpus_of_all_roles() -> None:
+    demands = _demands(
+        algorithm={"advantage_estimator": "gae", "init_kl_coef": 0.1},
+        placement={
+            "actor_num_nodes": 2,
+            "actor_num_gpus_per_node": 4,
+            "critic_num_gpus_per_node": 2,
+            "ref_num_gpus_per_node": 1,
+            "vllm_use_gpu": True,
+        },
+        rollout={"vllm_num_engines": 3, "vllm_tensor_parallel_size": 2},
+        trainer={"micro_train_batch_size": 32},
+    )
+    assert {role: demand.total("GPU") for role, demand in demands.items()} == {
+        "learner": 8,
+        "generator": 6,
+        "reward": 0,
+        "reference": 1,
+        "critic": 2,
+    }
+    assert all(bundle["GPU"] == 2 for bundle in demands["generator"].bundles)
+
+
+_DEMANDS = [
+    RoleDemand("learner", ({"CPU": 1.0, "GPU": 1.0},) * 4),
+    RoleDemand("reward", ({"CPU": 0.2},)),
+]
+
+
+def test_what_fits_is_no_shortage() -> None:
+    assert describe_shortage(_DEMANDS, {"CPU": 5.0, "GPU": 4.0}) is None
+
+
+def test_a_shortage_names_what_each_role_asks_for() -> None:
+    assert describe_shortage(_DEMANDS, {"CPU": 16.0, "GPU": 2.0}) == (
+        "4 GPUs (learner 4) and the cluster has 2"
+    )
+    assert describe_shortage(_DEMANDS, {"CPU": 4.0}) == (
+        "4 GPUs (learner 4) and the cluster has 0; "
+        "4.2 CPUs (learner 4, reward 0.2) and the cluster has 4"
+    )
+
+
+def test_sums_of_fractions_are_no_shortage() -> None:
+    """15 · 0.2 is a little over 3 in floating point."""
+    assert describe_shortage([RoleDemand("reward", ({"CPU": 0.2},) * 15)], {"CPU": 3.0}) is None
