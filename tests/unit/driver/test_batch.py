@@ -64,9 +64,11 @@ def test_results_per_token_round_trip() -> None:
     assert flat.tolist() == [1, 2, 3, 4, 5, 6]
 
 
-def test_results_may_be_read_only_and_of_any_float_type() -> None:
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_results_may_be_read_only_and_of_any_float_type(dtype: type) -> None:
     """Arrays from the object store cannot be written to."""
-    flat = np.arange(6, dtype=np.float64)
+    flat = np.arange(6, dtype=dtype)
     flat.flags.writeable = False
     assert RolloutBatch.of(_GROUPS, _PAD).padded(flat).dtype == torch.float32
 

@@ -1,5 +1,7 @@
 """The learner's weights by name: in order, tied ones once, gathered some at a time."""
 
+from collections.abc import Iterator
+
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +44,7 @@ def test_sharded_parameters_count_with_their_full_size() -> None:
     """ZeRO-3 leaves empty placeholders that carry the number of elements."""
     model = nn.ParameterList([nn.Parameter(torch.zeros(0)) for _ in range(3)])
     for parameter in model:
-        parameter.ds_numel = 10  # type: ignore[attr-defined]
+        parameter.ds_numel = 10
     assert [len(group) for group in _parameter_groups(model, gather_bytes=80)] == [2, 1]
 
 
@@ -58,7 +60,7 @@ def test_the_state_dict_holds_copies() -> None:
 def test_other_ranks_run_through_all_weights_and_keep_none() -> None:
     taken: list[str] = []
 
-    def watched() -> list[tuple[str, Tensor]]:
+    def watched() -> Iterator[tuple[str, Tensor]]:
         for name, weight in named_weights(_Tied(), 1000):
             taken.append(name)
             yield name, weight

@@ -160,7 +160,8 @@ def test_micro_batches_add_up(
     """However rows are split: losses and gradients are sums, and metrics those of the whole."""
     objective = make(AlgorithmConfig())
     loss, gradient, metrics = _all_rows(objective)
-    inputs, merged = _tensor(6).requires_grad_(), {}
+    inputs = _tensor(6).requires_grad_()
+    merged: Metrics = {}
     losses = []
     for batch in sorted(set(places)):
         rows = [row for row, place in enumerate(places) if place == batch]
