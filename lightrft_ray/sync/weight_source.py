@@ -19,9 +19,7 @@ def named_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Te
                 yield name, parameter.data
 
 
-def full_state_dict(
-    weights: Iterable[tuple[str, Tensor]], *, keep: bool
-) -> dict[str, Tensor]:
+def full_state_dict(weights: Iterable[tuple[str, Tensor]], *, keep: bool) -> dict[str, Tensor]:
     """Copies of all weights on the CPU; empty where `keep` is false, after the same iteration."""
     return {name: tensor.detach().cpu().clone() for name, tensor in weights if keep}
 
