@@ -12,7 +12,10 @@ from lightrft_ray.workers.messages import GeneratedSample, PromptTask, RolloutGr
 def prompt(name: str, images: int = 0) -> Prompt:
     return Prompt(
         id=name,
-        messages=({"role": "user", "content": f"text of {name}"},),
+        messages=(
+            {"role": "system", "content": "the system prompt"},
+            {"role": "user", "content": f"text of {name}"},
+        ),
         images=tuple(f"{name}-{index}.png" for index in range(images)),
         image_root=Path(),
         reference=f"reference of {name}",

@@ -1,16 +1,17 @@
-"""Accounts of prompts and rewards."""
+"""Accounts of prompts and rewards, and what rewards are given for."""
 
 import math
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rollouts import rollout_group, sample
 
 from lightrft_ray.config import UserError
 from lightrft_ray.driver.rollout import PromptAccount
-from lightrft_ray.driver.scoring import RewardAccount
+from lightrft_ray.driver.scoring import RewardAccount, _reward_inputs
 from lightrft_ray.observe.names import METRICS
-from lightrft_ray.rewards.scoring import Rewards
+from lightrft_ray.rewards.scoring import RewardInputs, Rewards
 
 
 @given(counts=st.lists(st.integers(0, 1000), min_size=4, max_size=4))
@@ -57,3 +58,18 @@ def test_a_share_of_0_allows_no_failure_and_of_1_all() -> None:
     with pytest.raises(UserError, match=r"1 of 5 samples"):
         RewardAccount().add(_rewards(5, {2: "why"}), 0.0)
     RewardAccount().add(_rewards(2, {0: "why", 1: "why"}), 1.0)
+
+
+def test_reward_functions_see_each_samples_own_prompt() -> None:
+    """Of the prompt the user's text alone: a format rule must not match a system prompt."""
+    groups = [
+        rollout_group("a", [1], [sample([1]), sample([2])]),
+        rollout_group("b", [2], [sample([3])]),
+    ]
+    pairs = [(group, each) for group in groups for each in group.samples]
+    assert _reward_inputs(pairs) == RewardInputs(
+        prompts=["text of a", "text of a", "text of b"],
+        responses=["text of [1]", "text of [2]", "text of [3]"],
+        references=["reference of a", "reference of a", "reference of b"],
+        labels=["label of a", "label of a", "label of b"],
+    )
