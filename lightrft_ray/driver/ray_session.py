@@ -1,8 +1,10 @@
 """A connection to Ray that ends with the run."""
 
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 
 import psutil
 import ray
@@ -18,7 +20,8 @@ def ray_session() -> Iterator[bool]:
     """Use the cluster that RAY_ADDRESS names, or start a local Ray and stop it at the end.
 
     Yields whether the Ray is local. On leaving, however the block ends, no process of a local
-    Ray is left. Raises UserError where no cluster answers at RAY_ADDRESS.
+    Ray is left. Inside, SIGTERM raises KeyboardInterrupt as Ctrl-C does. Raises UserError where no
+    cluster answers at RAY_ADDRESS.
     """
     address = os.environ.get(_ADDRESS)
     if address:
@@ -26,7 +29,8 @@ def ray_session() -> Iterator[bool]:
     else:
         ray.init(address="local", include_dashboard=False, log_to_driver=False)
     try:
-        yield address is None
+        with _sigterm_interrupts():
+            yield address is None
     finally:
         children = psutil.Process().children(recursive=True) if not address else []
         ray.shutdown()
@@ -42,6 +46,23 @@ def _connect(address: str) -> None:
             f"no Ray cluster can be used at {_ADDRESS}={address} ({reason}); "
             f"start one with `ray start --head`, or unset {_ADDRESS} for a local one"
         ) from error
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """Let SIGTERM, as of `ray job stop`, run through every `finally` on the way out.
+
+    Ray installs a handler of its own when it connects, which aborts the process: come after it.
+    """
+
+    def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _end(processes: list[psutil.Process]) -> None:

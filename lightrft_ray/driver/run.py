@@ -1,11 +1,9 @@
 """A whole run: checks, Ray, workers, the loop, and what it leaves behind."""
 
-import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import dump_config
@@ -35,7 +33,6 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     inputs = check_inputs(resolved)
     folder.config.write_text(dump_config(config), encoding="utf-8")
     with (
-        _sigterm_raises(),
         Progress(config.trainer.num_steps, config.logging.progress) as progress,
         MetricsLog(folder.path, config.logging.use_tensorboard, progress.message) as log,
     ):
@@ -92,15 +89,3 @@ def _save_checkpoint(config: RunConfig, workers: Workers, folder: Path) -> None:
     processor.save_pretrained(folder)
 
 
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM end the run as Ctrl-C does: through every `finally` on the way."""
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

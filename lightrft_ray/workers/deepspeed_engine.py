@@ -138,22 +138,25 @@ class TrainableModel:
         for micro_batch, is_last in _marking_last(micro_batches):
             self.engine.set_gradient_accumulation_boundary(is_last)
             self.engine.backward(loss_of(micro_batch) * self._world_size)
-        norm = self._norm_without_zero() if self._stage == 0 else None
-        self.engine.step()
-        if norm is None:
-            norm = float(self.engine.get_global_grad_norm())
+        norm = self._step_without_zero() if self._stage == 0 else self._step_with_zero()
         return StepResult(norm, learning_rate, skipped=not _is_finite(norm))
 
-    def _norm_without_zero(self) -> float:
-        """The gradient norm, which stage 0 neither keeps nor checks.
+    def _step_with_zero(self) -> float:
+        """Apply the gradients; ZeRO's optimizers skip those that are not finite."""
+        self.engine.step()
+        return float(self.engine.get_global_grad_norm())
 
-        Gradients that are not finite are dropped, so that the step has nothing to apply.
+    def _step_without_zero(self) -> float:
+        """Apply the gradients if they are finite: stage 0 neither checks nor keeps their norm.
+
+        They are summed over the ranks already, so that all ranks decide alike.
         """
         gradients = [p.grad for p in self.engine.module.parameters() if p.grad is not None]
         norm = float(torch.nn.utils.get_total_norm(gradients))
-        if not _is_finite(norm):
-            for parameter in self.engine.module.parameters():
-                parameter.grad = None
+        if _is_finite(norm):
+            self.engine.step()
+        else:
+            self.engine.zero_grad()
         return norm
 
 

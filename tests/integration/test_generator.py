@@ -235,7 +235,9 @@ def test_damaged_buckets_are_refused_before_the_engine_is_touched(
     with pytest.raises(InfrastructureError, match="damaged"):
         update = generator.update_weights.remote(9, [(spec, ray.put(damaged)), *buckets[1:]])
         wait_for([update], TIMEOUT, "the generator")
-    assert _gap(generator, _model(config), inputs, tuple(inputs.sampling.forbidden_token_ids)) < 1e-4
+    assert (
+        _gap(generator, _model(config), inputs, tuple(inputs.sampling.forbidden_token_ids)) < 1e-4
+    )
 
 
 def test_an_update_that_leaves_a_weight_out_is_refused(

@@ -1,0 +1,109 @@
+"""Starting the entry point as a user does, and looking at what it leaves."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from lightrft_ray.observe.names import is_timing
+
+ROOT = Path(__file__).parents[2]
+ENTRY_POINT = ROOT / "launch" / "ppo_vl.py"
+TIMEOUT = 400
+
+# A few short steps on few prompts; the rest is the embedded default.
+SHORT = {
+    "--num_steps": "3",
+    "--rollout_batch_size": "8",
+    "--n_samples_per_prompt": "4",
+    "--train_batch_size": "32",
+    "--micro_train_batch_size": "16",
+    "--eval_max_samples": "32",
+    "--progress": "plain",
+}
+
+
+def command(output_dir: Path, **options: object) -> list[str]:
+    """The command line of a short run, with options by leaf name."""
+    chosen = SHORT | {f"--{name}": str(value) for name, value in options.items()}
+    words = [word for pair in chosen.items() for word in pair]
+    return [sys.executable, str(ENTRY_POINT), "--output_dir", str(output_dir), *words]
+
+
+def environment(**variables: str) -> dict[str, str]:
+    """This process's environment without a Ray address, so that a run starts its own."""
+    kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    return kept | variables
+
+
+def launch(output_dir: Path, **options: object) -> subprocess.CompletedProcess[str]:
+    """Run to the end."""
+    return subprocess.run(
+        command(output_dir, **options),
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        cwd=ROOT,
+        env=environment(),
+    )
+
+
+def start(output_dir: Path, **options: object) -> subprocess.Popen[str]:
+    """Start a run and leave it running."""
+    return subprocess.Popen(
+        command(output_dir, **options),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=ROOT,
+        env=environment(),
+        # A shell's background jobs ignore SIGINT, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+
+
+def read_until(process: subprocess.Popen[str], text: str) -> list[str]:
+    """Lines of its output until one holds `text`."""
+    lines: list[str] = []
+    assert process.stdout is not None
+    for line in process.stdout:
+        lines.append(line)
+        if text in " ".join(line.split()):
+            return lines
+    raise AssertionError(f"{text!r} was never printed: {''.join(lines)}")
+
+
+def interrupt(process: subprocess.Popen[str], number: int = signal.SIGINT) -> tuple[int, str]:
+    """Send a signal and wait for the end; the exit status and the rest of the output."""
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=60)
+    return process.returncode, output
+
+
+def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    """All processes that a run started, the ones of Ray and vLLM included."""
+    return psutil.Process(process.pid).children(recursive=True)
+
+
+def assert_all_gone(processes: list[psutil.Process], within: float = 10) -> None:
+    """Fail if one of the processes lives on."""
+    deadline = time.monotonic() + within
+    while time.monotonic() < deadline:
+        alive = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        if not alive:
+            return
+        time.sleep(0.2)
+    raise AssertionError(f"left behind: {[(p.pid, p.name()) for p in alive]}")
+
+
+def metrics(output_dir: Path) -> list[dict[str, float]]:
+    """The step records without what may differ between equal runs."""
+    lines = (output_dir / "metrics.jsonl").read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    return [{k: v for k, v in record.items() if not is_timing(k)} for record in records]

@@ -1,0 +1,185 @@
+"""DeepSpeed learners: one optimizer step is the same for every ZeRO stage, rank count and layout."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import ray
+import torch
+
+from lightrft_ray.config import RunConfig
+from lightrft_ray.config.load import load_config
+from lightrft_ray.data.media import load_images
+from lightrft_ray.data.processing import PromptEncoder, load_processor
+from lightrft_ray.driver.partition import divide_batch
+from lightrft_ray.driver.preflight import RunInputs, resolve_checkpoints
+from lightrft_ray.sync.buckets import unpack_bucket
+from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.trainer.metric_sums import merge_metrics, metric_values
+from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.deepspeed_engine import ProcessGroup
+from lightrft_ray.workers.learner import PolicyLearner
+from lightrft_ray.workers.messages import GroupTokens
+
+TIMEOUT = 300
+N_GROUPS, N_SAMPLES = 4, 4
+LAYOUTS = {  # name: (ranks, ZeRO stage, row layout, samples a micro-batch)
+    "one rank, stage 0": (1, 0, "shared_prefix", 16),
+    "one rank, stage 1, padded": (1, 1, "padded", 8),
+    "two ranks, stage 2": (2, 2, "shared_prefix", 8),
+    "two ranks, stage 3": (2, 3, "shared_prefix", 4),
+}
+
+
+@pytest.fixture(scope="module")
+def groups(local_ray: None, config: RunConfig, inputs: RunInputs) -> list[GroupTokens]:
+    """Prompts with images and made-up answers of different lengths."""
+    encoder = PromptEncoder(load_processor(config.model.pretrain), None, 128)
+    generator = np.random.default_rng(0)
+    groups = []
+    for prompt in inputs.train_prompts[:N_GROUPS]:
+        encoded = encoder.encode(prompt, load_images(prompt))
+        media = {k: v.numpy() for k, v in encoded.mm_inputs.items() if k != "mm_token_type_ids"}
+        responses = tuple(
+            generator.integers(0, 250, size=length)
+            for length in generator.integers(1, 6, size=N_SAMPLES)
+        )
+        groups.append(GroupTokens(encoded.expanded_ids.numpy(), responses, ray.put(media)))
+    return groups
+
+
+@pytest.fixture(scope="module")
+def experience(groups: list[GroupTokens]) -> ExperienceVL:
+    """Advantages and old log-probs near those of the model, so that some ratios are clipped."""
+    lengths = torch.tensor([len(r) for group in groups for r in group.responses])
+    mask = torch.arange(int(lengths.max()))[None] < lengths[:, None]
+    torch.manual_seed(0)
+    return ExperienceVL(
+        sequences=torch.zeros(len(lengths), 0),
+        action_log_probs=-torch.rand(mask.shape) * 8 * mask,
+        advantages=torch.randn(mask.shape) * mask,
+        action_mask=mask,
+    )
+
+
+@pytest.fixture(scope="module")
+def learners(local_ray: None, inputs: RunInputs) -> Iterator[dict[str, ActorGroup]]:
+    """A learner for each layout, all with the same weights."""
+    started, pending = {}, []
+    for name, (ranks, stage, layout, micro) in LAYOUTS.items():
+        config = resolve_checkpoints(
+            load_config(
+                None,
+                [
+                    ("cpu_learner_ranks", str(ranks)),
+                    ("zero_stage", str(stage)),
+                    ("row_layout", layout),
+                    ("train_batch_size", str(N_GROUPS * N_SAMPLES)),
+                    ("micro_train_batch_size", str(micro)),
+                    ("micro_rollout_batch_size", "3"),
+                    ("cpu_threads_per_worker", "1"),
+                ],
+            )
+        )
+        actors = [
+            PolicyLearner.options(num_cpus=0.1).remote(config, inputs.sampling, inputs.pad_token_id)
+            for _ in range(ranks)
+        ]
+        host, port = ray.get(actors[0].address.remote(), timeout=TIMEOUT)
+        started[name] = ActorGroup("learner", actors, TIMEOUT)
+        pending += started[name].start_each(
+            "connect", [ProcessGroup(rank, ranks, host, port) for rank in range(ranks)]
+        )
+    ray.get(pending, timeout=TIMEOUT)
+    yield started
+    for group in started.values():
+        for actor in group.actors:
+            ray.kill(actor)
+
+
+def _train(
+    learner: ActorGroup, groups: list[GroupTokens], experience: ExperienceVL
+) -> tuple[dict[str, float], float, bool]:
+    """Metrics over all ranks, gradient norm, and whether the step was skipped."""
+    shares = divide_batch(
+        groups, experience, batch_size=len(experience.advantages), ranks=len(learner), kl_coef=0
+    )
+    answers = learner.wait(learner.start_each("train", shares))
+    merged: dict = {}
+    for metrics, _ in answers:
+        merged = merge_metrics(merged, metrics)
+    norms = {result.grad_norm for _, (result,) in answers}
+    skipped = {result.skipped for _, (result,) in answers}
+    assert len(skipped) == 1, "ranks disagree on whether the step was applied"
+    return metric_values(merged), norms.pop(), skipped.pop()
+
+
+def _weights(learner: ActorGroup) -> dict[str, torch.Tensor]:
+    buckets = learner.call("export_weights")[0]
+    return {
+        name: tensor.clone()
+        for spec, reference in buckets
+        for name, tensor in unpack_bucket(
+            spec, torch.from_numpy(ray.get(reference, timeout=TIMEOUT).copy())
+        )
+    }
+
+
+def test_log_probs_are_equal(learners: dict[str, ActorGroup], groups: list[GroupTokens]) -> None:
+    answers = {name: group.call("log_probs", groups) for name, group in learners.items()}
+    expected = answers["one rank, stage 0"][0]
+    assert expected.shape == (sum(group.action_count for group in groups),)
+    for of_ranks in answers.values():
+        for log_probs in of_ranks:
+            np.testing.assert_allclose(log_probs, expected, atol=2e-5)
+
+
+def test_a_step_that_is_not_finite_is_skipped_on_all_ranks(
+    learners: dict[str, ActorGroup], groups: list[GroupTokens], experience: ExperienceVL
+) -> None:
+    """One bad sample, which only one of two ranks sees."""
+    spoiled = replace(experience, advantages=experience.advantages.clone())
+    spoiled.advantages[0, 0] = math.nan
+    for learner in learners.values():
+        before = _weights(learner)
+        _, _, skipped = _train(learner, groups, spoiled)
+        assert skipped
+        after = _weights(learner)
+        assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_the_first_step_is_the_same(
+    learners: dict[str, ActorGroup], groups: list[GroupTokens], experience: ExperienceVL
+) -> None:
+    """Loss, gradient norm and the weights it leads to."""
+    results = {name: _train(group, groups, experience) for name, group in learners.items()}
+    weights = {name: _weights(group) for name, group in learners.items()}
+    expected, norm, _ = results["one rank, stage 0"]
+    assert norm > 0.1
+    assert expected["clip_frac_low"] + expected["clip_frac_high"] > 0
+    for name, (metrics, other_norm, skipped) in results.items():
+        assert not skipped
+        assert other_norm == pytest.approx(norm, rel=1e-4), name
+        for key, value in expected.items():
+            assert metrics[key] == pytest.approx(value, rel=1e-4, abs=1e-5), (name, key)
+        for tensor_name, tensor in weights["one rank, stage 0"].items():
+            # Adam's first step is ±lr: an element whose gradient is about 0 may go either way.
+            moved = (weights[name][tensor_name] - tensor).abs()
+            assert float(moved.median()) < 1e-6, (name, tensor_name)
+
+
+def test_a_saved_policy_holds_every_weight(
+    learners: dict[str, ActorGroup], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from transformers import AutoModelForImageTextToText
+
+    for name in ("one rank, stage 0", "two ranks, stage 3"):
+        folder = tmp_path_factory.mktemp("saved")
+        learners[name].call("save_pretrained", str(folder))
+        saved = dict(AutoModelForImageTextToText.from_pretrained(folder).named_parameters())
+        for tensor_name, tensor in _weights(learners[name]).items():
+            torch.testing.assert_close(saved[tensor_name].data, tensor, rtol=0, atol=0)
+
+

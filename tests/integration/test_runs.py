@@ -1,0 +1,183 @@
+"""Whole runs from the command line, on the real vLLM, DeepSpeed and Ray."""
+
+import json
+import math
+import signal
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from lightrft_ray.config.load import load_config
+from tests.integration.launching import (
+    assert_all_gone,
+    descendants,
+    interrupt,
+    launch,
+    metrics,
+    read_until,
+    start,
+)
+
+SUMMARY_KEYS = {
+    "algorithm",
+    "steps",
+    "samples",
+    "eval_accuracy_before",
+    "eval_accuracy_after",
+    "reward_first",
+    "reward_last",
+    "seconds_total",
+    "seconds_by_phase",
+    "samples_per_second",
+    "tokens_per_second",
+    "weight_version",
+    "canary_max_abs_logprob_diff",
+    "peak_rss_mb_by_role",
+}
+
+
+@pytest.fixture(scope="module")
+def grpo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the embedded default."""
+    folder = tmp_path_factory.mktemp("grpo") / "run"
+    shared_memory = set(Path("/dev/shm").iterdir())
+    result = launch(folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "held-out accuracy" in result.stdout
+    assert set(Path("/dev/shm").iterdir()) <= shared_memory
+    return folder
+
+
+def test_a_run_leaves_what_it_promises(grpo: Path) -> None:
+    assert {path.name for path in grpo.iterdir()} == {
+        "config.yaml",
+        "metrics.jsonl",
+        "summary.json",
+        "curves.png",
+        "tensorboard",
+        "hf_checkpoint",
+    }
+    assert load_config(grpo / "config.yaml", []).trainer.num_steps == 3
+    summary = json.loads((grpo / "summary.json").read_text())
+    assert summary.keys() >= SUMMARY_KEYS
+    assert summary["steps"] == 3
+    assert summary["weight_version"] == 3
+    assert summary["samples"] == 3 * 32
+    assert summary["peak_rss_mb_by_role"].keys() == {"driver", "generator", "learner", "reward"}
+    assert list((grpo / "tensorboard").iterdir())
+
+
+def test_every_publish_passes_the_canary(grpo: Path) -> None:
+    differences = [record["publish/canary_max_abs_diff"] for record in metrics(grpo)]
+    assert len(differences) == 4
+    assert max(differences) <= 1e-4
+
+
+def test_prompts_are_accounted_for(grpo: Path) -> None:
+    for record in metrics(grpo):
+        parts = ("trained", "filtered", "in_flight", "failed")
+        assert record["data/taken"] == sum(record[f"data/{part}"] for part in parts)
+    assert metrics(grpo)[-1]["data/trained"] == 24
+
+
+def test_rollout_and_learner_agree_on_what_was_sampled(grpo: Path) -> None:
+    gaps = [record["rollout/log_prob_gap_max"] for record in metrics(grpo)[1:]]
+    assert max(gaps) < 1e-4
+
+
+def test_the_checkpoint_is_the_trained_policy_with_processor(grpo: Path) -> None:
+    checkpoint = grpo / "hf_checkpoint"
+    trained = AutoModelForImageTextToText.from_pretrained(checkpoint).state_dict()
+    first = load_config(grpo / "config.yaml", []).model.pretrain
+    assert first == "embedded:tiny-qwen2.5-vl"
+    processor = AutoProcessor.from_pretrained(checkpoint)
+    assert processor.chat_template
+    assert processor.tokenizer("7")["input_ids"]
+    assert all(tensor.isfinite().all() for tensor in trained.values())
+
+
+def test_the_same_seed_gives_the_same_metrics(grpo: Path, tmp_path: Path) -> None:
+    result = launch(tmp_path / "again")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert metrics(tmp_path / "again") == metrics(grpo)
+
+
+def test_ppo_trains_a_critic_and_pays_for_kl(tmp_path: Path) -> None:
+    result = launch(
+        tmp_path / "ppo",
+        advantage_estimator="gae",
+        init_kl_coef=0.05,
+        kl_estimator="k1",
+        use_kl_loss="false",
+        old_log_probs="learner",
+        max_epochs=2,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    records = metrics(tmp_path / "ppo")[1:]
+    assert records[0]["kl/reference_mean"] == pytest.approx(0, abs=1e-5)
+    assert records[-1]["kl/reference_mean"] != pytest.approx(0, abs=1e-7)
+    for record in records:
+        assert all(math.isfinite(value) for value in record.values())
+        assert record["value/loss"] > 0
+        assert record["advantage/std"] == pytest.approx(1, abs=1e-3)
+        assert record["rollout/log_prob_gap_max"] < 1e-4
+    summary = json.loads((tmp_path / "ppo" / "summary.json").read_text())
+    assert summary["algorithm"] == "gae"
+    assert summary["peak_rss_mb_by_role"].keys() >= {"critic", "reference"}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_can_be_interrupted_and_leaves_no_process(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    process = start(tmp_path / "run", num_steps=500, progress="plain")
+    read_until(process, "step 1/500")
+    family = descendants(process)
+    assert len(family) > 5
+    status, output = interrupt(process, number)
+    assert status == 130, output
+    assert "Traceback" not in output
+    assert_all_gone(family)
+
+
+def test_a_worker_that_dies_ends_the_run_with_its_name_and_no_process(tmp_path: Path) -> None:
+    process = start(tmp_path / "run", num_steps=500, progress="plain")
+    read_until(process, "step 1/500")
+    family = descendants(process)
+    (learner,) = [p for p in family if "PolicyLearner" in " ".join(p.cmdline())]
+    learner.send_signal(signal.SIGKILL)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode == 1, output
+    assert "error: the learner" in output
+    assert "Traceback" not in output
+    assert_all_gone(family)
+
+
+def test_more_gpus_than_there_are_is_said_within_a_minute(tmp_path: Path) -> None:
+    result = launch(tmp_path / "run", actor_num_gpus_per_node=8, micro_train_batch_size=4)
+    assert result.returncode == 2, result.stdout + result.stderr
+    (line,) = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+    assert "8 GPUs" in line
+    assert "the cluster has 0" in line
+
+
+def test_the_resolved_configuration_runs_again(grpo: Path) -> None:
+    text = yaml.safe_load((grpo / "config.yaml").read_text())
+    assert text["rollout"]["n_samples_per_prompt"] == 4
+
+
+def test_nothing_of_the_runs_is_left() -> None:
+    """All runs of this module are over: no process of a generator or of Ray may be there."""
+    names = " ".join(" ".join(p.cmdline()) for p in psutil.process_iter() if _is_ours(p))
+    assert "raylet" not in names
+    assert "VLLM::" not in names
+
+
+def _is_ours(process: psutil.Process) -> bool:
+    try:
+        return bool(process.cmdline())
+    except psutil.Error:
+        return False
