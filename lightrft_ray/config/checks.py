@@ -58,6 +58,16 @@ def check_attention(model: ModelConfig, placement: PlacementConfig, groups: Sequ
             )
 
 
+def check_row_layout(model: ModelConfig, trainer: TrainerConfig) -> None:
+    """FlashAttention knows causal and padded rows, and not which samples share a prompt."""
+    flash = model.attn_implementation == "flash_attention_2"
+    if flash and trainer.row_layout == "shared_prefix":
+        raise ValueError(
+            "model.attn_implementation flash_attention_2 cannot run trainer.row_layout "
+            "shared_prefix: set trainer.row_layout to padded, or model.attn_implementation to sdpa"
+        )
+
+
 def check_cpu_ranks(placement: PlacementConfig, groups: Sequence[str]) -> None:
     """CPU ranks are for a learner or a critic without GPUs; `groups` as in `check_attention`."""
     trained = [group for group in groups if group in ("actor", "critic")]

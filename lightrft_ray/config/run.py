@@ -11,6 +11,7 @@ from lightrft_ray.config.checks import (
     check_group_size,
     check_micro_batch,
     check_overwriting,
+    check_row_layout,
     check_train_batch,
     check_warmup,
 )
@@ -98,6 +99,7 @@ class RunConfig(Section):
         check_group_size(self.rollout, self.algorithm)
         check_auxiliary_models(self.model, self.algorithm)
         check_attention(self.model, self.placement, groups)
+        check_row_layout(self.model, self.trainer)
         check_cpu_ranks(self.placement, groups)
         check_train_batch(self.samples_per_step, self.trainer, ranks)
         check_micro_batch(self.trainer, ranks)

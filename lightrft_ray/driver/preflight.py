@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformers import PretrainedConfig
+
 from lightrft_ray.config import ModelConfig, RunConfig, UserError
 from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
@@ -58,8 +60,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     load_reward(config.reward.reward_fn)
     train, evaluation, bad_rows = _read_data(config)
     model = config.model
-    hf_config = load_config(model_source(config, model.pretrain))
-    position_rule(hf_config)
+    hf_config = _check_checkpoints(config)
     _check_images(model, sees_images(hf_config), [*train, *evaluation])
     processor = load_processor(model.pretrain, model.trust_remote_code)
     PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
@@ -75,6 +76,20 @@ def check_inputs(config: RunConfig) -> RunInputs:
         stop_token_id=int(tokenizer.eos_token_id),
         canary_answer=tuple(answer[: config.rollout.generate_max_len]),
     )
+
+
+def _check_checkpoints(config: RunConfig) -> PretrainedConfig:
+    """The policy's configuration; all checkpoints that the run uses must be there."""
+    model = config.model
+    used = {"model.pretrain": model.pretrain}
+    if config.uses_reference and model.ref_pretrain is not None:
+        used["model.ref_pretrain"] = model.ref_pretrain
+    if config.uses_critic and model.critic_pretrain is not None:
+        used["model.critic_pretrain"] = model.critic_pretrain
+    configs = [load_config(model_source(config, path), name) for name, path in used.items()]
+    for each in configs:
+        position_rule(each)
+    return configs[0]
 
 
 def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:

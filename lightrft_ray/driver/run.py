@@ -87,5 +87,3 @@ def _save_checkpoint(config: RunConfig, workers: Workers, folder: Path) -> None:
     workers.learner.call("save_pretrained", str(folder.resolve()))
     processor = load_processor(config.model.pretrain, config.model.trust_remote_code)
     processor.save_pretrained(folder)
-
-

@@ -1,9 +1,11 @@
 """Loading Hugging Face checkpoints as policies and as backbones of critics."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from huggingface_hub import constants, get_session, try_to_load_from_cache
 from torch import nn
 from transformers import (
     MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
@@ -17,6 +19,8 @@ from transformers import (
 
 from lightrft_ray.config.errors import UserError
 
+_HUB_TIMEOUT = 5.0  # s
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -28,20 +32,44 @@ class ModelSource:
     trust_remote_code: bool = False
 
 
-def load_config(source: ModelSource) -> PretrainedConfig:
-    """The checkpoint's configuration; UserError where there is no checkpoint."""
-    folder = Path(source.path)
-    is_folder = folder.is_absolute() or folder.exists() or source.path.startswith(".")
-    if is_folder and not (folder / "config.json").is_file():
-        raise UserError(
-            f"model.pretrain {source.path}: no checkpoint there (no config.json); "
-            "give a Hugging Face folder or name"
-        )
+def load_config(source: ModelSource, setting: str = "model.pretrain") -> PretrainedConfig:
+    """The checkpoint's configuration.
+
+    Raises UserError that names the `setting` where there is no checkpoint.
+    """
+    _check_exists(source.path, setting)
     try:
         return AutoConfig.from_pretrained(source.path, trust_remote_code=source.trust_remote_code)
     except (OSError, ValueError) as error:
         first_line = str(error).strip().splitlines()[0]
-        raise UserError(f"model.pretrain {source.path}: cannot be read: {first_line}") from error
+        raise UserError(f"{setting} {source.path}: cannot be read: {first_line}") from error
+
+
+def _check_exists(path: str, setting: str) -> None:
+    """Say at once that a folder is missing; transformers retries the hub for minutes."""
+    folder = Path(path)
+    if (folder / "config.json").is_file():
+        return
+    is_hub_name = not folder.exists() and re.fullmatch(r"[\w-][\w.-]*(/[\w.-]+)?", path)
+    if not is_hub_name:
+        raise UserError(
+            f"{setting} {path}: no checkpoint there (no config.json); "
+            "give a Hugging Face folder or name"
+        )
+    is_cached = try_to_load_from_cache(path, "config.json") is not None
+    if not is_cached and not _hub_answers():
+        raise UserError(
+            f"{setting} {path}: no such folder, and as a Hugging Face name it is not in the local "
+            "cache while the hub cannot be reached; give an existing folder"
+        )
+
+
+def _hub_answers() -> bool:
+    try:
+        get_session().head(constants.ENDPOINT, timeout=_HUB_TIMEOUT)
+    except Exception:  # of whatever HTTP library the hub's client uses: all mean no answer
+        return False
+    return True
 
 
 def sees_images(config: PretrainedConfig) -> bool:

@@ -37,6 +37,9 @@ def engine_arguments(config: RunConfig, max_images: int) -> AsyncEngineArgs:
         arguments.gpu_memory_utilization = config.rollout.vllm_gpu_memory_utilization
     else:
         # On CPU, vLLM fails when the prefill of a seeded request is cut in two.
+        # The samples of a prompt share its key-value cache in whole blocks only: of the default of
+        # 128 tokens, short prompts share none and are computed n times. 32 is the least it takes.
+        arguments.block_size = 32
         arguments.enable_chunked_prefill = False
         arguments.max_num_batched_tokens = max(_CPU_BATCHED_TOKENS, _longest_sequence(config))
     return arguments

@@ -64,7 +64,7 @@ def start(output_dir: Path, **options: object) -> subprocess.Popen[str]:
         cwd=ROOT,
         env=environment(),
         # A shell's background jobs ignore SIGINT, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )
 
 

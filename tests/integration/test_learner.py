@@ -1,4 +1,4 @@
-"""DeepSpeed learners: one optimizer step is the same for every ZeRO stage, rank count and layout."""
+"""DeepSpeed learners: a step is the same for every ZeRO stage, rank count and row layout."""
 
 import math
 from collections.abc import Iterator
@@ -181,5 +181,3 @@ def test_a_saved_policy_holds_every_weight(
         saved = dict(AutoModelForImageTextToText.from_pretrained(folder).named_parameters())
         for tensor_name, tensor in _weights(learners[name]).items():
             torch.testing.assert_close(saved[tensor_name].data, tensor, rtol=0, atol=0)
-
-

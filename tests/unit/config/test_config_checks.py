@@ -10,6 +10,7 @@ Tree = dict[str, Values]
 
 GPUS: Values = {"actor_num_gpus_per_node": 1}
 FLASH: Values = {"attn_implementation": "flash_attention_2", "dtype": "bfloat16"}
+PADDED: Values = {"row_layout": "padded"}
 KL: Values = {"init_kl_coef": 0.1}
 GAE: Values = {"advantage_estimator": "gae"}
 # Settings that contradict, the names the error must hold, and the same settings with its remedy.
@@ -40,24 +41,39 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         {"algorithm": {"lambd": 0.9, **GAE}},
     ),
     "flash attention in float32": (
-        {"model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
+        {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
         ("model.attn_implementation", "model.dtype to bfloat16"),
-        {"model": FLASH, "placement": GPUS},
+        {"trainer": PADDED, "model": FLASH, "placement": GPUS},
     ),
     "flash attention on CPU learners": (
-        {"model": FLASH},
+        {"trainer": PADDED, "model": FLASH},
         ("model.attn_implementation", "placement.actor_num_gpus_per_node to 1"),
-        {"model": FLASH, "placement": GPUS},
+        {"trainer": PADDED, "model": FLASH, "placement": GPUS},
     ),
     "flash attention on a CPU reference": (
-        {"model": FLASH, "placement": GPUS, "algorithm": KL},
+        {"trainer": PADDED, "model": FLASH, "placement": GPUS, "algorithm": KL},
         ("model.attn_implementation", "placement.ref_num_gpus_per_node to 1"),
-        {"model": FLASH, "placement": {**GPUS, "ref_num_gpus_per_node": 1}, "algorithm": KL},
+        {
+            "trainer": PADDED,
+            "model": FLASH,
+            "placement": {**GPUS, "ref_num_gpus_per_node": 1},
+            "algorithm": KL,
+        },
     ),
     "flash attention on a CPU critic": (
-        {"model": FLASH, "placement": GPUS, "algorithm": GAE},
+        {"trainer": PADDED, "model": FLASH, "placement": GPUS, "algorithm": GAE},
         ("model.attn_implementation", "placement.critic_num_gpus_per_node to 1"),
-        {"model": FLASH, "placement": {**GPUS, "critic_num_gpus_per_node": 1}, "algorithm": GAE},
+        {
+            "trainer": PADDED,
+            "model": FLASH,
+            "placement": {**GPUS, "critic_num_gpus_per_node": 1},
+            "algorithm": GAE,
+        },
+    ),
+    "flash attention with shared prompts": (
+        {"model": FLASH, "placement": GPUS},
+        ("model.attn_implementation", "trainer.row_layout to padded"),
+        {"trainer": PADDED, "model": FLASH, "placement": GPUS},
     ),
     "step no multiple of the batch": (
         {"rollout": {"rollout_batch_size": 31}},
