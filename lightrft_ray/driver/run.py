@@ -28,9 +28,10 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     process of the run is left.
     """
     start = time.monotonic()
-    folder = RunFolder.create(config.output_dir, config.overwrite_output)
     resolved = resolve_checkpoints(config)
     inputs = check_inputs(resolved)
+    # Only now: an earlier run must not be removed for one that cannot start.
+    folder = RunFolder.create(config.output_dir, config.overwrite_output)
     folder.config.write_text(dump_config(config), encoding="utf-8")
     with (
         Progress(config.trainer.num_steps, config.logging.progress) as progress,
