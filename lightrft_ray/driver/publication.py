@@ -11,6 +11,7 @@ from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.token_models import Sampling
 from lightrft_ray.sync.buckets import BucketSpec
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
+from lightrft_ray.workers.messages import GroupTokens
 
 _PLAIN = Sampling()  # the model's own distribution: temperature 1, nothing forbidden
 _CANARY_TRIES = 20
@@ -23,6 +24,14 @@ class Publication:
     version: int
     nbytes: int
     canary_max_abs_diff: float
+
+
+@dataclass(frozen=True)
+class _Canary:
+    """The fixed prompt, and its tokens with the fixed answer as models take them."""
+
+    prompt: Prompt
+    group: GroupTokens
 
 
 class WeightPublisher:
@@ -46,7 +55,7 @@ class WeightPublisher:
         self._generators = generators
         self._candidates = list(canary_prompts[:_CANARY_TRIES])
         self._answer = list(canary_answer)
-        self._canary: Prompt | None = None
+        self._canary: _Canary | None = None
         self._version = 0
 
     def publish(self) -> Publication:
@@ -55,14 +64,25 @@ class WeightPublisher:
         Raises InfrastructureError where a generator refuses them or does not answer in time, and
         where the canary differs by more than `canary_max_abs_diff`.
         """
+        canary = self._canary or self._choose_canary()
         buckets: list[tuple[BucketSpec, ObjectRef]] = self._wait(
             self._learner.start("export_weights"), "the learner (exporting weights)"
         )[0]
-        self._wait(
-            self._generators.start("update_weights", self._version, buckets),
-            f"the generators (loading weight version {self._version})",
+        # The learner scores the canary while the generators load.
+        own = self._learner.start("log_probs", [canary.group], _PLAIN)
+        loading = self._generators.start(
+            "update_weights", self._version, buckets, canary.prompt, self._answer
         )
-        difference = self._compare_canary()
+        theirs = self._wait(loading, f"the generators (loading weight version {self._version})")
+        (expected, *_) = self._wait(own, "the learner (scoring the canary)")
+        difference = max(float(np.abs(expected - log_probs).max()) for log_probs in theirs)
+        self._check(difference)
+        nbytes = sum(spec.nbytes for spec, _ in buckets)
+        publication = Publication(self._version, nbytes, difference)
+        self._version += 1
+        return publication
+
+    def _check(self, difference: float) -> None:
         limit = self._config.sync.canary_max_abs_diff
         if not difference <= limit:
             raise InfrastructureError(
@@ -71,40 +91,21 @@ class WeightPublisher:
                 f"sync.canary_max_abs_diff {limit:g}: the generator does not run the learner's "
                 "weights (in bfloat16, differences of some 0.05 are normal: raise the limit)"
             )
-        publication = Publication(
-            self._version, sum(spec.nbytes for spec, _ in buckets), difference
-        )
-        self._version += 1
-        return publication
 
-    def _compare_canary(self) -> float:
-        prompt = self._choose_canary()
-        answers = self._wait(
-            self._generators.start("score_prompt", prompt, self._answer),
-            "the generators (scoring the canary)",
-        )
-        group = answers[0][0]
-        own = self._wait(
-            self._learner.start("log_probs", [group], _PLAIN), "the learner (scoring the canary)"
-        )[0]
-        return max(float(np.abs(own - theirs).max()) for _, theirs in answers)
-
-    def _choose_canary(self) -> Prompt:
+    def _choose_canary(self) -> "_Canary":
         """The first prompt that can be encoded, one with an image where there is any."""
-        if self._canary is not None:
-            return self._canary
-        reasons = []
+        reasons: list[str] = []
         for prompt in sorted(self._candidates, key=lambda prompt: not prompt.images):
             try:
-                self._wait(
-                    [self._generators.actors[0].score_prompt.remote(prompt, self._answer)],
-                    "the generator (scoring the canary)",
+                scored = self._wait(
+                    self._generators.start("score_prompt", prompt, self._answer),
+                    "the generators (scoring the canary)",
                 )
             except DataFault as fault:
                 reasons.append(str(fault))
                 continue
-            self._canary = prompt
-            return prompt
+            self._canary = _Canary(prompt, scored[0][0])
+            return self._canary
         raise UserError(
             f"none of the first {len(self._candidates)} prompts can be used: {'; '.join(reasons)}"
         )

@@ -1,5 +1,6 @@
 """A connection to Ray that ends with the run."""
 
+import logging
 import os
 import signal
 from collections.abc import Iterator
@@ -27,7 +28,12 @@ def ray_session() -> Iterator[bool]:
     if address:
         _connect(address)
     else:
-        ray.init(address="local", include_dashboard=False, log_to_driver=False)
+        ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,  # its greetings are no news to whoever runs a laptop
+        )
     try:
         with _sigterm_interrupts():
             yield address is None

@@ -13,7 +13,7 @@ from lightrft_ray.driver.placement import Placement, role_demands
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
 from lightrft_ray.driver.ray_session import ray_session
 from lightrft_ray.driver.workers import Workers, start_workers
-from lightrft_ray.observe.metrics_log import MetricsLog
+from lightrft_ray.observe.metrics_log import MetricsLog, read_metrics
 from lightrft_ray.observe.plots import plot_curves
 from lightrft_ray.observe.progress import Progress
 from lightrft_ray.observe.run_folder import RunFolder
@@ -40,10 +40,10 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
         progress.phase("starting Ray and the workers (vLLM takes about a minute on two cores)")
         with _workers(resolved, inputs) as workers:
             seconds_setup = time.monotonic() - start
-            records = _train(resolved, inputs, workers, log, progress)
+            _train(resolved, inputs, workers, log, progress)
             _save_checkpoint(resolved, workers, folder.checkpoint)
     summary = build_summary(
-        records,
+        read_metrics(folder.metrics),
         algorithm=config.algorithm.advantage_estimator,
         seconds_total=time.monotonic() - start,
         seconds_setup=seconds_setup,
@@ -71,16 +71,12 @@ def _workers(config: RunConfig, inputs: RunInputs) -> Iterator[Workers]:
 
 def _train(
     config: RunConfig, inputs: RunInputs, workers: Workers, log: MetricsLog, progress: Progress
-) -> list[Record]:
-    records: list[Record] = []
-
+) -> None:
     def report(record: Record) -> None:
-        records.append(record)
         log.log(record)
         progress.update(record)
 
     TrainingLoop(config, inputs, workers).run(report)
-    return records
 
 
 def _save_checkpoint(config: RunConfig, workers: Workers, folder: Path) -> None:

@@ -4,13 +4,14 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from statistics import linear_regression
 from typing import TypedDict
 
 from lightrft_ray.observe.names import PHASES, ROLES, Record
 
 _REWARD_WINDOW = 10  # steps averaged at either end of the run
-_SETTLED_STEP = 10  # by this step caches and pools have reached their size
-_SETTLED_SHARE = 0.2
+_GROWTH_STEPS = 50
+_FEWEST_POINTS = 3  # of which a slope says anything
 _PROMPT_FATES = ("taken", "trained", "filtered", "failed", "in_flight", "skipped")
 
 
@@ -37,7 +38,7 @@ class Summary(TypedDict):
     weight_version: int | None
     canary_max_abs_logprob_diff: float | None
     peak_rss_mb_by_role: dict[str, float]
-    driver_rss_growth_mb: float | None
+    driver_rss_growth_mb_per_50_steps: float | None
     prompts: dict[str, int]
 
 
@@ -48,8 +49,8 @@ def build_summary(
 
     The accuracy before training is that of step 0, the one after is the latest. The first and last
     rewards are means of ten steps, or of half the steps in a run of fewer than twenty, so that
-    they share none. Memory growth of the driver is its resident memory at the last step minus that
-    at step 10 or after a fifth of the steps, whichever comes first.
+    they share none. The driver's memory growth is its trend over the second half of the run, when
+    caches and pools have reached their size.
     """
     training = [record for record in records if record["step"] > 0]
     rewards = _values(training, "reward/mean")
@@ -77,7 +78,7 @@ def build_summary(
             _values(records, "publish/canary_max_abs_diff"), default=None
         ),
         peak_rss_mb_by_role=_peak_memory(records),
-        driver_rss_growth_mb=_driver_growth(training),
+        driver_rss_growth_mb_per_50_steps=_driver_growth(training),
         prompts={fate: int(_last(records, f"data/{fate}") or 0) for fate in _PROMPT_FATES},
     )
 
@@ -108,8 +109,10 @@ def _peak_memory(records: Sequence[Record]) -> dict[str, float]:
 
 
 def _driver_growth(training: Sequence[Record]) -> float | None:
-    if not training:
+    """Least-squares slope of the driver's memory over the second half of the steps, times 50."""
+    half = training[len(training) // 2 :]
+    points = [(r["step"], r["memory/driver_mb"]) for r in half if "memory/driver_mb" in r]
+    if len(points) < _FEWEST_POINTS:
         return None
-    settled = min(_SETTLED_STEP, math.ceil(_SETTLED_SHARE * training[-1]["step"]))
-    memory = _values([r for r in training if r["step"] >= settled], "memory/driver_mb")
-    return memory[-1] - memory[0] if len(memory) > 1 else None
+    steps, memory = zip(*points, strict=True)
+    return linear_regression(steps, memory).slope * _GROWTH_STEPS

@@ -22,10 +22,14 @@ def render_summary(summary: Summary) -> str:
         "weights": _weights(summary),
         "prompts": _amounts(summary["prompts"], "d"),
         "peak memory, MB": _amounts(summary["peak_rss_mb_by_role"], ".0f"),
-        "driver growth, MB": number(summary["driver_rss_growth_mb"], "+.1f"),
+        "driver growth": _growth(summary["driver_rss_growth_mb_per_50_steps"]),
     }
     lines = [f"  {label:<{_LABEL_WIDTH}}{fact}" for label, fact in facts.items()]
     return "\n".join([headline, *lines])
+
+
+def _growth(per_50_steps: float | None) -> str:
+    return "-" if per_50_steps is None else f"{number(per_50_steps, '+.1f')} MB in 50 steps"
 
 
 def _change(before: float | None, after: float | None) -> str:

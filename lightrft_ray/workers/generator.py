@@ -54,10 +54,16 @@ class Generator:
         return await self._engine.score_prompt(prompt, continuation)
 
     async def update_weights(
-        self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
-    ) -> None:
-        """Load a weight version."""
+        self,
+        version: int,
+        buckets: Sequence[tuple[BucketSpec, ObjectRef]],
+        canary: Prompt,
+        continuation: Sequence[int],
+    ) -> np.ndarray:
+        """Load a weight version; the canary's log-probs (L,) under it, as of `score_prompt`."""
         await self._engine.update_weights(version, buckets)
+        _, log_probs = await self._engine.score_prompt(canary, continuation)
+        return log_probs
 
     async def resident_mb(self) -> float:
         """Memory of this worker and its engine's processes, in MB."""

@@ -191,6 +191,18 @@ def _put_buckets(
     return [(spec, ray.put(data)) for spec, data in pack_buckets(weights, 2_000_000)]
 
 
+def _update(
+    generator: ActorHandle,
+    inputs: RunInputs,
+    version: int,
+    buckets: list[tuple[BucketSpec, ray.ObjectRef]],
+) -> np.ndarray:
+    """Publish, and give the canary's log-probs under the new weights."""
+    update = generator.update_weights.remote(version, buckets, inputs.train_prompts[0], [50, 256])
+    (log_probs,) = wait_for([update], TIMEOUT, "the generator")
+    return log_probs
+
+
 def _gap(
     generator: ActorHandle, model: PreTrainedModel, inputs: RunInputs, forbidden: tuple[int, ...]
 ) -> float:
@@ -212,7 +224,7 @@ def test_published_weights_replace_all_old_ones(
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.02)
     assert _gap(generator, model, inputs, forbidden) > 0.1
-    ray.get(generator.update_weights.remote(7, _put_buckets(model)), timeout=TIMEOUT)
+    canary = _update(generator, inputs, 7, _put_buckets(model))
     assert _gap(generator, model, inputs, forbidden) < 1e-4
     (group,) = _generate(generator, _tasks(inputs.train_prompts[:1]))
     assert {int(v) for s in group.samples for v in s.weight_versions} == {7}
@@ -221,7 +233,8 @@ def test_published_weights_replace_all_old_ones(
     )
     (expected,) = _plain_log_probs(model, group, 1.0, ())
     np.testing.assert_allclose(log_probs, expected, atol=1e-4)
-    ray.get(generator.update_weights.remote(8, _put_buckets(_model(config))), timeout=TIMEOUT)
+    np.testing.assert_array_equal(canary, log_probs)
+    _update(generator, inputs, 8, _put_buckets(_model(config)))
     assert _gap(generator, _model(config), inputs, forbidden) < 1e-4
 
 
@@ -233,8 +246,7 @@ def test_damaged_buckets_are_refused_before_the_engine_is_touched(
     damaged = ray.get(reference).copy()
     damaged[100] ^= 1
     with pytest.raises(InfrastructureError, match="damaged"):
-        update = generator.update_weights.remote(9, [(spec, ray.put(damaged)), *buckets[1:]])
-        wait_for([update], TIMEOUT, "the generator")
+        _update(generator, inputs, 9, [(spec, ray.put(damaged)), *buckets[1:]])
     assert (
         _gap(generator, _model(config), inputs, tuple(inputs.sampling.forbidden_token_ids)) < 1e-4
     )
@@ -246,7 +258,7 @@ def test_an_update_that_leaves_a_weight_out_is_refused(
     """Last of those that use the engine: it stays on hold afterwards, as it must."""
     incomplete = _put_buckets(_model(config), leave_out="model.visual.blocks.1.norm1.weight")
     with pytest.raises(InfrastructureError, match=r"visual\.blocks\.1\.norm1"):
-        wait_for([generator.update_weights.remote(10, incomplete)], TIMEOUT, "the generator")
+        _update(generator, inputs, 10, incomplete)
 
 
 def test_a_killed_generator_takes_its_engine_with_it(generator: ActorHandle) -> None:
