@@ -3,6 +3,7 @@
 import json
 import math
 import signal
+import time
 from pathlib import Path
 
 import psutil
@@ -11,6 +12,7 @@ import yaml
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from lightrft_ray.config.load import load_config
+from lightrft_ray.data.embedded import resolve_embedded
 from tests.integration.launching import (
     assert_all_gone,
     descendants,
@@ -151,9 +153,71 @@ def test_a_worker_that_dies_ends_the_run_with_its_name_and_no_process(tmp_path: 
     learner.send_signal(signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
-    assert "error: the learner" in output
+    assert "error: the learner worker" in output
     assert "Traceback" not in output
     assert_all_gone(family)
+
+
+REWARD_THAT_FAILS_ON_SOME = """
+def reward_func(responses, references):
+    pairs = zip(responses, references)
+    return [None if answer in "4567" else float(answer == right) for answer, right in pairs]
+"""
+
+
+def test_unusable_prompts_and_failed_rewards_are_counted_and_never_made_up(
+    tmp_path: Path,
+) -> None:
+    digits = resolve_embedded("embedded:digits")
+    rows = (digits / "train.jsonl").read_text().splitlines()[:20]
+    bad = json.loads(rows[0]) | {"id": "bad", "images": ["images/none.png"]}
+    (tmp_path / "train.jsonl").write_text("\n".join([*rows, json.dumps(bad)]) + "\n")
+    (tmp_path / "reward.py").write_text(REWARD_THAT_FAILS_ON_SOME)
+    result = launch(
+        tmp_path / "run",
+        prompt_data=tmp_path / "train.jsonl",
+        image_root=digits,
+        reward_fn=tmp_path / "reward.py",
+        max_bad_fraction=0.2,
+        max_failed_fraction=1.0,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    records = metrics(tmp_path / "run")[1:]
+    last = records[-1]
+    assert last["data/failed"] >= 1
+    assert last["data/taken"] == last["data/trained"] + last["data/filtered"] + last["data/failed"]
+    failed = sum(record["reward/failed"] for record in records)
+    assert failed > 0
+    assert last["samples"] == 3 * 32 - failed
+    assert "eval/accuracy" not in last
+
+
+HANGING_REWARD = "import time\n\ndef reward_func(responses):\n    time.sleep(3600)\n"
+FAILING_REWARD = "def reward_func(responses):\n    raise RuntimeError('no such judge')\n"
+
+
+@pytest.mark.parametrize(
+    ("reward", "options", "status", "named"),
+    [
+        (None, {"canary_max_abs_diff": 1e-12}, 1, "canary prompt, over sync.canary_max_abs_diff"),
+        (HANGING_REWARD, {"reward_timeout": 3}, 1, "the reward worker did not answer within 3 s"),
+        (FAILING_REWARD, {}, 2, "reward.max_failed_fraction allows (RuntimeError: no such judge"),
+    ],
+    ids=["canary", "hanging reward", "failing reward"],
+)
+def test_what_stops_a_run_is_said_in_one_error(
+    tmp_path: Path, reward: str | None, options: dict[str, object], status: int, named: str
+) -> None:
+    if reward is not None:
+        (tmp_path / "reward.py").write_text(reward)
+        options = options | {"reward_fn": tmp_path / "reward.py"}
+    start = time.monotonic()
+    result = launch(tmp_path / "run", eval_max_samples=1, **options)
+    assert result.returncode == status, result.stdout + result.stderr
+    assert named in result.stderr
+    assert result.stderr.count("error:") == 1
+    assert "Traceback" not in result.stderr
+    assert time.monotonic() - start < 150
 
 
 def test_more_gpus_than_there_are_is_said_within_a_minute(tmp_path: Path) -> None:
