@@ -52,7 +52,7 @@ class ActorGroup:
 
     def wait(self, references: Sequence[ObjectRef]) -> list[Any]:
         """Results of calls to this group, within its deadline."""
-        return wait_for(references, self.timeout, f"the {self.role}")
+        return wait_for(references, self.timeout, f"the {self.role} worker")
 
     def call(self, method: str, *arguments: object) -> list[Any]:
         """`start`, then `wait`."""
