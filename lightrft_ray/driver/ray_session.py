@@ -3,6 +3,7 @@
 import logging
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -13,6 +14,7 @@ import ray
 from lightrft_ray.config import UserError
 
 _ADDRESS = "RAY_ADDRESS"
+_CONNECT_TIMEOUT = 10  # s
 _WAIT_FOR_CHILDREN = 10  # s: what is still there then is killed
 
 
@@ -45,13 +47,21 @@ def ray_session() -> Iterator[bool]:
 
 def _connect(address: str) -> None:
     try:
+        _check_somebody_listens(address)
         ray.init(log_to_driver=False)
-    except (ConnectionError, TimeoutError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError) as error:
         reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"no Ray cluster can be used at {_ADDRESS}={address} ({reason}); "
             f"start one with `ray start --head`, or unset {_ADDRESS} for a local one"
         ) from error
+
+
+def _check_somebody_listens(address: str) -> None:
+    """Raise OSError at once where nobody does: Ray itself would try for many minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():  # other forms, such as "auto", name no port
+        socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT).close()
 
 
 @contextmanager

@@ -58,7 +58,7 @@ def experience(groups: list[GroupTokens]) -> ExperienceVL:
     torch.manual_seed(0)
     return ExperienceVL(
         sequences=torch.zeros(len(lengths), 0),
-        action_log_probs=-torch.rand(mask.shape) * 8 * mask,
+        action_log_probs=-(6 + 6 * torch.rand(mask.shape)) * mask,
         advantages=torch.randn(mask.shape) * mask,
         action_mask=mask,
     )

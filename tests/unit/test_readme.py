@@ -1,0 +1,40 @@
+"""What the README says of the code is so."""
+
+import re
+from pathlib import Path
+
+from lightrft_ray.config.load import load_config
+from lightrft_ray.observe.names import glossary
+from lightrft_ray.rewards.loading import load_reward
+from lightrft_ray.rewards.scoring import RewardInputs
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_glossary_of_metrics_is_the_one_in_the_code() -> None:
+    """To renew it, put `lightrft_ray.observe.names.glossary()` in its place."""
+    assert glossary() in README
+
+
+def test_the_reward_of_the_readme_scores(tmp_path: Path) -> None:
+    (snippet,) = re.findall(r"```python\n(# my_reward\.py.*?)```", README, re.DOTALL)
+    (tmp_path / "my_reward.py").write_text(snippet)
+    scorer = load_reward(str(tmp_path / "my_reward.py"))
+    inputs = RewardInputs(["a", "b"], ["it is 3", "none"], ["3", "4"], ["", ""])
+    assert scorer.score(inputs).values == [1.0, 0.0]
+
+
+def test_named_files_exist() -> None:
+    for path in re.findall(
+        r"(?:launch|lightrft_ray|benchmarks|tests)/[\w/.-]+\.(?:py|yaml|png)", README
+    ):
+        assert (ROOT / path).is_file(), path
+
+
+def test_options_named_in_commands_exist() -> None:
+    commands = re.findall(r"launch/ppo_vl\.py((?: --[\w.]+ \S+)+)", README)
+    assert commands
+    for words in commands:
+        options = re.findall(r"--([\w.]+) (\S+)", words)
+        load_config(None, [(name, value) for name, value in options if name != "config"])
