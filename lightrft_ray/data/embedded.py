@@ -5,6 +5,7 @@ that shapes its content, so a changed builder or library never meets an old buil
 """
 
 import hashlib
+import logging
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,23 +76,25 @@ def _build_tiny_vlm(folder: Path, cache: Path) -> None:
     from lightrft_ray.data.warm_start import warm_start
 
     dataset = DigitsDataset(resolve_embedded(_PREFIX + _DIGITS, cache))
-    with _without_progress_bars():
+    with _quiet_libraries():
         build_tiny_qwen_vl(folder)
         warm_start(folder, dataset)
 
 
 @contextmanager
-def _without_progress_bars() -> Iterator[None]:
-    """Keep transformers' bars for loading and saving off the terminal."""
-    from transformers.utils import logging
+def _quiet_libraries() -> Iterator[None]:
+    """Keep bars for loading and saving, and remarks on the missing GPU, off the terminal."""
+    from transformers.utils import logging as bars
 
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+    shown = bars.is_progress_bar_enabled()
+    bars.disable_progress_bar()
+    logging.disable(logging.WARNING)
     try:
         yield
     finally:
+        logging.disable(logging.NOTSET)
         if shown:
-            logging.enable_progress_bar()
+            bars.enable_progress_bar()
 
 
 def _build_into(target: Path, build: Callable[[Path], object]) -> None:
