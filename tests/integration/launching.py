@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import psutil
@@ -15,6 +16,7 @@ from lightrft_ray.observe.names import is_timing
 ROOT = Path(__file__).parents[2]
 ENTRY_POINT = ROOT / "launch" / "ppo_vl.py"
 TIMEOUT = 400
+_MARK = "LIGHTRFT_TEST_RUN"
 
 # A few short steps on few prompts; the rest is the embedded default.
 SHORT = {
@@ -42,16 +44,27 @@ def environment(**variables: str) -> dict[str, str]:
 
 
 def launch(output_dir: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    """Run to the end."""
-    return subprocess.run(
+    """Run to the end, and fail if a process of the run is left."""
+    mark = uuid.uuid4().hex
+    result = subprocess.run(
         command(output_dir, **options),
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
         check=False,
         cwd=ROOT,
-        env=environment(),
+        env=environment(**{_MARK: mark}),
     )
+    assert_all_gone([process for process in psutil.process_iter() if _has_mark(process, mark)])
+    return result
+
+
+def _has_mark(process: psutil.Process, mark: str) -> bool:
+    """Whether a process was started by the run: all of them inherit its environment."""
+    try:
+        return process.environ().get(_MARK) == mark
+    except psutil.Error:
+        return False
 
 
 def start(output_dir: Path, **options: object) -> subprocess.Popen[str]:

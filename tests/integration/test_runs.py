@@ -6,7 +6,6 @@ import signal
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 import yaml
 from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -231,17 +230,3 @@ def test_more_gpus_than_there_are_is_said_within_a_minute(tmp_path: Path) -> Non
 def test_the_resolved_configuration_runs_again(grpo: Path) -> None:
     text = yaml.safe_load((grpo / "config.yaml").read_text())
     assert text["rollout"]["n_samples_per_prompt"] == 4
-
-
-def test_nothing_of_the_runs_is_left() -> None:
-    """All runs of this module are over: no process of a generator or of Ray may be there."""
-    names = " ".join(" ".join(p.cmdline()) for p in psutil.process_iter() if _is_ours(p))
-    assert "raylet" not in names
-    assert "VLLM::" not in names
-
-
-def _is_ours(process: psutil.Process) -> bool:
-    try:
-        return bool(process.cmdline())
-    except psutil.Error:
-        return False
