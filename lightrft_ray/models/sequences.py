@@ -35,7 +35,8 @@ def process_sequences(
     if not 0 < input_len <= sequences.shape[1]:
         raise ValueError(f"input_len {input_len} does not fit sequences of {sequences.shape[1]}")
     if prompt_mask is None:
-        prompt_mask = _without_leading(sequences[:, :input_len], pad_token_id)
+        prompt_mask = _from_first_real(sequences[:, :input_len], pad_token_id)
+        prompt_mask[:, -1] = True  # no prompt is empty
     elif prompt_mask.shape != (len(sequences), input_len):
         shape = tuple(prompt_mask.shape)
         raise ValueError(f"prompt_mask is {shape}, for prompts ({len(sequences)}, {input_len})")
@@ -43,10 +44,18 @@ def process_sequences(
     responses = sequences[:, input_len:]
     action_mask = until_stop(responses, stop_ids)
     if pad_token_id not in stop_ids:
-        action_mask = action_mask & _without_leading(responses.flip(1), pad_token_id, 0).flip(1)
+        action_mask = action_mask & _from_first_real(responses.flip(1), pad_token_id).flip(1)
+    return padded_behind(sequences, prompt_mask, action_mask, pad_token_id)
+
+
+def padded_behind(
+    sequences: Tensor, prompt_mask: Tensor, action_mask: Tensor, pad_token_id: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`(sequences, attention_mask, action_mask)` with padding where there is no action."""
+    prompts, responses = sequences.split([prompt_mask.shape[1], action_mask.shape[1]], dim=1)
     padded = responses.masked_fill(~action_mask, pad_token_id)
     attention_mask = torch.cat([prompt_mask.bool(), action_mask], dim=1).long()
-    return torch.cat([sequences[:, :input_len], padded], dim=1), attention_mask, action_mask
+    return torch.cat([prompts, padded], dim=1), attention_mask, action_mask
 
 
 def until_stop(responses: Tensor, stop_ids: Sequence[int]) -> Tensor:
@@ -55,11 +64,9 @@ def until_stop(responses: Tensor, stop_ids: Sequence[int]) -> Tensor:
     return (is_stop.cumsum(dim=1) - is_stop.long()) == 0
 
 
-def _without_leading(tokens: Tensor, pad_token_id: int, at_least: int = 1) -> Tensor:
-    """(B, L) bool: from the first token that is no padding, or from the last `at_least`, on."""
-    real = (tokens != pad_token_id).cumsum(dim=1) > 0
-    real[:, tokens.shape[1] - at_least :] |= at_least > 0
-    return real
+def _from_first_real(tokens: Tensor, pad_token_id: int) -> Tensor:
+    """(B, L) bool: from the first token that is not the pad token on."""
+    return (tokens != pad_token_id).cumsum(dim=1) > 0
 
 
 @dataclass(frozen=True, eq=False)

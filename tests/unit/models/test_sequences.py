@@ -150,6 +150,14 @@ def test_an_empty_response() -> None:
     assert _process([5, 6, 0, 0], 2)[1:] == ([1, 1, 0, 0], [0, 0])
 
 
+def test_a_sampled_pad_token_is_an_action() -> None:
+    assert _process([5, 11, 0, 12, 13], 1)[1:] == ([1, 1, 1, 1, 1], [1, 1, 1, 1])
+
+
+def test_shorter_limits_leave_padding_behind_a_truncated_response() -> None:
+    assert _process([5, 11, 12, 0, 0], 1)[2] == [1, 1, 0, 0]
+
+
 def test_special_ids_in_a_prompt_are_ordinary_tokens() -> None:
     assert _process([0, 2, 0, 7, 11, 2], 4)[1:] == ([0, 1, 1, 1, 1, 1], [1, 1])
     assert _process([0, 0, 11], 2)[1] == [0, 1, 1]
