@@ -14,6 +14,9 @@ from lightrft_ray.config.errors import UserError
 from lightrft_ray.models.actor_language import ActorLanguage
 from lightrft_ray.models.actor_vl import ActorVL
 from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
+from lightrft_ray.models.positions import position_rule
+from lightrft_ray.models.rows import PromptGroup, build_rows
+from lightrft_ray.models.token_models import TokenPolicy
 
 _TEXT = [prompt_group(8, 3, [2, 3]), prompt_group(9, 6, [1, 4, 2])]
 _MIXED = [
@@ -131,6 +134,20 @@ def test_a_batch_without_a_mask_has_no_padding() -> None:
     expected = actor(tokens, 3, torch.ones(2, 6))
     assert torch.equal(actor(tokens, 3), expected)
     assert actor(tokens, 0).shape == (2, 0)
+
+
+@pytest.mark.parametrize("packs", [False, True])
+def test_videos_and_images_of_one_batch(packs: bool) -> None:
+    """As the rows of prompt groups compute them, whose positions are those of vLLM."""
+    video = torch.tensor([[3, 2, 4]])  # 3 · 1 · 2 tokens
+    prompt = torch.tensor([5, *[VIDEO] * 6, 9])
+    media = {"video_grid_thw": video, "pixel_values_videos": torch.randn(24, 96)}
+    groups = [PromptGroup(prompt, [torch.tensor([7, 8]), torch.tensor([9])], media), *_MIXED]
+    samples, actor = Samples.of(groups), ActorVL(vision_model(), packing_samples=packs)
+    rows = build_rows(groups, "padded", position_rule(actor.model.config), PAD)
+    expected, _ = TokenPolicy(actor.model)(rows, actor.sampling)
+    log_probs = actor(samples.padded, samples.num_actions, samples.mask, **samples.media)
+    torch.testing.assert_close(log_probs, expected, rtol=0, atol=1e-5)
 
 
 def test_a_bfloat16_model_gives_float32_log_probs_of_its_logits() -> None:
