@@ -41,10 +41,13 @@ class ExperienceRow:
     raw_images: Sequence[Image.Image] | None
 
 
-def split_experience(experience: ExperienceVL) -> list[ExperienceRow]:
+def split_experience(
+    experience: ExperienceVL, media: Sequence[SampleMedia] | None = None
+) -> list[ExperienceRow]:
     """The samples of a batch; of `info`, lists and tensors of B entries are cut, too.
 
-    Pixels are views. Raises ValueError for fields that do not fit together.
+    Pixels are views of the batch's, or `media` tells each sample's where the batch has none.
+    Raises ValueError for fields that do not fit together.
     """
     if experience.action_mask is None or experience.attention_mask is None:
         raise ValueError("experience needs an action_mask and an attention_mask to be cut")
@@ -54,7 +57,10 @@ def split_experience(experience: ExperienceVL) -> list[ExperienceRow]:
     lengths = layout.response_lengths.tolist()
     per_action = _per_action(experience)
     info = experience.info or {}
-    media = media_of_experience(experience)
+    if media is None:
+        media = media_of_experience(experience)
+    elif len(media) != size:
+        raise ValueError(f"media has {len(media)} entries for {size} samples")
     images = _images_of_samples(experience.raw_images, media)
     return [
         ExperienceRow(

@@ -49,16 +49,17 @@ class ReplayBuffer:
     def __getitem__(self, index: int) -> ExperienceRow:
         return self._rows[index]
 
-    def append(self, experience: ExperienceVL) -> None:
+    def append(self, experience: ExperienceVL, media: Sequence[SampleMedia] | None = None) -> None:
         """Keep a batch's samples; past the limit the oldest go.
 
+        `media` tells each sample's where the batch has none, so that it need not hold copies.
         Raises ValueError once the buffer is normalised: the new samples would not be.
         """
         if self._normalized:
             names = ", ".join(sorted(self._normalized))
             raise ValueError(f"{names} of the buffer are normalised: clear it before you append")
         previous = self._rows[-1].media if self._rows else None
-        for row in split_experience(replace(experience).to_device("cpu")):
+        for row in split_experience(replace(experience).to_device("cpu"), media):
             previous = _owned(shared_with(previous, row.media), previous)
             self._rows.append(replace(row, media=previous))
 

@@ -1,6 +1,6 @@
 """The buffer loses nothing, holds pixels once, and normalises once over everything."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from torch import Tensor
 from lightrft_ray.models.sequences import SequenceLayout
 from lightrft_ray.trainer.experience_rows import PER_ACTION, join_rows, split_experience
 from lightrft_ray.trainer.experience_types import ExperienceVL
-from lightrft_ray.trainer.media import held_bytes
+from lightrft_ray.trainer.media import held_bytes, media_of_experience
 from lightrft_ray.trainer.replay_buffer import ReplayBuffer
 
 _PAD = 0
@@ -115,6 +115,18 @@ def test_pixels_are_held_once_for_a_group_also_over_two_batches() -> None:
     media = [buffer[index].media for index in range(6)]
     assert held_bytes(media) == 2 * 4 * 3 * 4  # two images of 4 rows and 3 float32 numbers
     assert media[0].images.pixels is media[3].images.pixels
+
+
+def test_media_may_come_beside_a_batch_without_pixels() -> None:
+    whole = _experience([3, 3], [2, 1], [1, 1])
+    media = media_of_experience(whole)
+    bare = replace(whole, pixel_values=None, image_grid_thws=None)
+    buffer = ReplayBuffer(2)
+    buffer.append(bare, [media[0]] * 2)
+    assert buffer[0].media.images.pixels is buffer[1].media.images.pixels
+    _assert_equal(buffer.collate([buffer[0], buffer[1]]), whole)
+    with pytest.raises(ValueError, match="media has 1 entries for 2 samples"):
+        buffer.append(bare, media[:1])
 
 
 def test_the_appended_batch_stays_as_it_was() -> None:
