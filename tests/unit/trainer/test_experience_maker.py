@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from makers import IMAGES, LABELS, PROMPTS, REFERENCES, full_maker, maker, picture, strategy
-from torch import Tensor, nn
+from makers import IMAGES, LABELS, PROMPTS, REFERENCES, full_maker, maker, strategy
+from torch import Tensor
 
-from lightrft_ray.config import RunConfig
-from lightrft_ray.config.errors import UserError
 from lightrft_ray.models.actor_language import ActorLanguage
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import PromptGroup, build_rows
@@ -18,25 +16,15 @@ from lightrft_ray.models.token_models import TokenPolicy
 from lightrft_ray.trainer.assemble import Scores, assemble_experience
 from lightrft_ray.trainer.experience_maker import NaiveExperienceMaker
 from lightrft_ray.trainer.experience_maker_vl import (
-    ExperienceVL,
     NaiveExperienceMakerVL,
     SamplesVL,
 )
 from lightrft_ray.trainer.experience_rows import join_rows, split_experience
-from lightrft_ray.trainer.experience_settings import ExperienceSettings, experience_settings
 from lightrft_ray.trainer.media import media_of
 from lightrft_ray.trainer.rollout_advantages import add_advantages
 from lightrft_ray.trainer.sample_layouts import pack_samples, unpack_samples
 
 _INPUTS = (PROMPTS, IMAGES, REFERENCES, LABELS)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def single_thread() -> Any:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 def test_the_signatures_are_the_documented_ones() -> None:
@@ -168,6 +156,33 @@ def test_what_samples_know_is_not_lost(tiny_folder: Path) -> None:
         assert info[name].shape == (4,), name
 
 
+def test_videos_stay_in_their_fields_and_log_probs_in_theirs(tiny_folder: Path) -> None:
+    own = maker(tiny_folder)
+    video = own.tokenizer.convert_tokens_to_ids("<|video_pad|>")
+    grids, pixels = torch.tensor([[2, 4, 4]]), torch.randn(32, 1176)
+    samples = SamplesVL(
+        sequences=torch.tensor([[70, *[video] * 8, 71, 72, 73], [0] * 9 + [80, 81, 82]]),
+        attention_mask=torch.tensor([[1] * 12, [0] * 9 + [1] * 3]),
+        action_mask=torch.ones(2, 2).bool(),
+        pixel_values_videos=pixels,
+        video_grid_thws=grids,
+        video_num=[1, 0],
+        num_actions=2,
+        references=["x", "y"],
+        output_texts=["a", "b"],
+    )
+    experience = own.make_experience(samples)
+    assert experience.pixel_values_videos is pixels
+    assert experience.video_grid_thws is grids
+    assert experience.pixel_values is None
+    assert experience.info["video_num"] == [1, 0]
+    alone = own.actor(samples.sequences[:1], 2, pixel_values_videos=pixels, video_grid_thw=grids)
+    torch.testing.assert_close(experience.action_log_probs[:1], alone, rtol=0, atol=1e-5)
+    first, second = split_experience(join_rows(split_experience(experience), 0))
+    assert torch.equal(first.media.videos.pixels, pixels)
+    assert second.media.videos.count == 0
+
+
 def _slow_group_norm(rewards: Tensor) -> Tensor:
     groups = rewards.view(-1, 3)
     centred = groups - groups.mean(dim=1, keepdim=True)
@@ -213,246 +228,6 @@ def test_advantages_do_not_depend_on_the_batches(tiny_folder: Path, sizes: list[
         values, torch.zeros_like(values), whole.action_mask, 0.9, 0.7
     )
     assert (raw[~whole.action_mask] == 0).all()
-
-
-def _experience(rewards: list[float], lengths: list[int] | None = None) -> ExperienceVL:
-    size = len(rewards)
-    return ExperienceVL(
-        torch.ones(size, 3).long(),
-        attention_mask=torch.ones(size, 3).long(),
-        action_mask=torch.ones(size, 2).bool(),
-        action_log_probs=torch.zeros(size, 2),
-        info={
-            "reward": torch.tensor(rewards),
-            "response_length": torch.tensor(lengths or [2] * size),
-            "prompts": [f"prompt {row}" for row in range(size)],
-        },
-    )
-
-
-def test_rewards_are_split_by_the_experiences_real_sizes(tiny_folder: Path) -> None:
-    own = maker(tiny_folder)
-    given = [_experience([1.0, 2.0]), _experience([3.0]), _experience([4.0, 5.0, 6.0])]
-    experiences, rewards = own.process_experiences(given)
-    assert experiences == given
-    assert [part.tolist() for part in rewards] == [[1.0, 2.0], [3.0], [4.0, 5.0, 6.0]]
-    assert [each.info["group_ids"].tolist() for each in experiences] == [[0, 0], [0], [1, 1, 1]]
-    with pytest.raises(ValueError, match="hold 4 samples, no multiple of n_samples_per_prompt 3"):
-        own.process_experiences([_experience([1.0] * 4)])
-    assert own.process_experiences([]) == ([], [])
-
-
-def test_dynamic_sampling_leaves_out_groups_of_equal_rewards(tiny_folder: Path) -> None:
-    """Whatever their reward is; those that stay keep their masks."""
-    own = maker(tiny_folder, strategy=strategy(dynamic_sampling=True))
-    given = [
-        _experience([0.5, 0.5]),
-        _experience([0.5, 0.0]),
-        _experience([1.0, 0.0, 1.0, 1.0, 1.0]),
-    ]
-    experiences, rewards = own.process_experiences(given)
-    assert [part.tolist() for part in rewards] == [[0.0], [1.0, 0.0]]
-    assert [each.info["prompts"] for each in experiences] == [
-        ["prompt 1"],
-        ["prompt 0", "prompt 1"],
-    ]
-    assert all(each.action_mask.all() for each in experiences)
-    assert own.process_experiences([_experience([0.5] * 3)]) == ([], [])
-
-
-def test_rewards_are_clipped_and_long_responses_punished(tiny_folder: Path) -> None:
-    settings = strategy(
-        reward_clip_range=(-1.0, 2.0),
-        overlong_buffer=True,
-        overlong_buffer_len=4,
-        overlong_buffer_penalty_factor=0.5,
-        generate_max_len=10,
-    )
-    _, (rewards,) = maker(tiny_folder, strategy=settings).process_experiences(
-        [_experience([9.0, -9.0, 1.0], [6, 8, 10])]
-    )
-    assert rewards.tolist() == [2.0, -1.25, 0.5]
-    off = strategy(overlong_buffer=False, overlong_buffer_len=4, generate_max_len=10)
-    _, (rewards,) = maker(tiny_folder, strategy=off).process_experiences(
-        [_experience([9.0, -9.0, 1.0], [6, 8, 10])]
-    )
-    assert rewards.tolist() == [9.0, -9.0, 1.0]
-
-
-def test_running_normalisation_goes_on_over_rollouts(tiny_folder: Path) -> None:
-    own = maker(tiny_folder, strategy=strategy(reward_running_norm=True))
-    own.process_experiences([_experience([1.0, 3.0, 5.0])])
-    _, (rewards,) = own.process_experiences([_experience([7.0, 9.0, float("nan")])])
-    std = torch.tensor([1.0, 3.0, 5.0, 7.0, 9.0]).std()
-    torch.testing.assert_close(rewards[:2], torch.tensor([7.0, 9.0]) / std)
-    assert rewards[2].isnan()
-
-
-def test_a_failed_reward_masks_its_sample_and_never_counts_as_zero(tiny_folder: Path) -> None:
-    def failing(responses: list[str], labels: list[str]) -> list[float]:
-        if len(responses) > 1:
-            raise RuntimeError("not as a batch")
-        if labels == ["text"]:
-            raise RuntimeError("no rule for text")
-        return [float(len(responses[0]) % 3)]
-
-    experiences = maker(tiny_folder, reward_fn=failing).make_experience_list(*_INPUTS)
-    rewards = torch.cat([each.info["reward"] for each in experiences])
-    used = torch.cat([each.action_mask.any(dim=1) for each in experiences])
-    assert rewards.isnan().tolist() == [True] * 3 + [False] * 6
-    assert used.tolist() == [False] * 3 + [True] * 6
-    assert all((each.advantages[~each.action_mask] == 0).all() for each in experiences)
-
-
-def test_rewards_see_prompt_response_reference_and_label_apart(tiny_folder: Path) -> None:
-    seen: dict[str, list[str]] = {}
-
-    def spy(prompts: Any, responses: Any, references: Any, labels: Any) -> list[float]:
-        seen.update(prompts=prompts, responses=responses, references=references, labels=labels)
-        return [0.0] * len(prompts)
-
-    own = maker(tiny_folder, reward_fn=spy)
-    samples = own.generate_samples(*_INPUTS)[0]
-    own.make_experience(samples)
-    assert seen["prompts"] == [PROMPTS[0]] * 3 + [PROMPTS[1]]
-    assert seen["responses"] == samples.output_texts
-    assert seen["references"] == ["one"] * 3 + ["two"]
-    assert seen["labels"] == ["text"] * 3 + ["image"]
-
-
-class _ConstantReward(nn.Module):
-    def __init__(self, value: float) -> None:
-        super().__init__()
-        self.value = value
-
-    def forward(self, sequences: Tensor, attention_mask: Tensor, **media: Tensor) -> Tensor:
-        self.seen = set(media)
-        return torch.full((len(sequences), 1), self.value)
-
-
-def test_a_reward_model_sees_the_pixels_and_may_not_give_nan(tiny_folder: Path) -> None:
-    model = _ConstantReward(2.0)
-    own = maker(tiny_folder, reward_fn=None, reward_model=model)
-    samples = own.generate_samples(*_INPUTS)[1]
-    assert own.make_experience(samples).info["reward"].tolist() == [2.0] * 4
-    assert model.seen == {"pixel_values", "image_grid_thw"}
-    model.value = float("nan")
-    with pytest.raises(ValueError, match=r"What is it.*: reward_model gave nan"):
-        own.make_experience(samples)
-
-
-def test_a_file_with_a_reward_function(tiny_folder: Path, tmp_path: Path) -> None:
-    file = tmp_path / "rule.py"
-    file.write_text("def reward_func(labels):\n    return [float(len(each)) for each in labels]\n")
-    own = maker(tiny_folder, reward_fn=None, remote_rm_url=[str(file)])
-    samples = own.generate_samples(*_INPUTS)[0]
-    assert own.make_experience(samples).info["reward"].tolist() == [4.0, 4.0, 4.0, 5.0]
-
-
-def test_rewards_come_from_one_known_place(tiny_folder: Path) -> None:
-    with pytest.raises(UserError, match="not from reward_model and reward_fn"):
-        maker(tiny_folder, reward_model=_ConstantReward(1.0))
-    with pytest.raises(UserError, match="remote_rm_url http://host: reward services"):
-        maker(tiny_folder, reward_fn=None, remote_rm_url=["http://host"])
-    nowhere = maker(tiny_folder, reward_fn=None)
-    with pytest.raises(UserError, match="no rewards: give one of"):
-        nowhere.make_experience(nowhere.generate_samples(*_INPUTS)[0])
-
-
-def test_tokenizing_pads_on_the_left_and_never_cuts(tiny_folder: Path) -> None:
-    own = maker(tiny_folder)
-    batch = own.tokenize_fn(["abc", "a"], 3)
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
-    assert own.tokenize_fn(["abc", "a"], 3, padding=False) == [
-        batch["input_ids"][0].tolist(),
-        batch["input_ids"][1, 2:].tolist(),
-    ]
-    with pytest.raises(ValueError, match="prompt 'abc': 3 tokens, over the limit 2"):
-        own.tokenize_fn(["abc", "a"], 2)
-
-
-def test_a_prompt_that_is_too_long_with_its_image_is_named(tiny_folder: Path) -> None:
-    own = maker(tiny_folder)
-    own.prompt_max_len = 12
-    with pytest.raises(ValueError, match=r"What is it\?': 17 tokens, over the limit 12"):
-        own.generate_samples(PROMPTS[1:2], IMAGES[1:2], None, None)
-
-
-def test_inputs_of_processor_fn_are_for_each_text_or_for_the_batch(tiny_folder: Path) -> None:
-    own = maker(tiny_folder)
-    batch = own.processor_fn(PROMPTS, IMAGES, 64)
-    single = own.processor_fn(PROMPTS, IMAGES, 64, padding=False)
-    assert "pixel_values" not in single[0]
-    pixels = torch.cat([single[1]["pixel_values"], single[2]["pixel_values"]])
-    assert torch.equal(batch["pixel_values"], pixels)
-    assert batch["image_grid_thw"].tolist() == [[1, 4, 4], [1, 4, 4], [1, 4, 6]]
-    text_only = own.processor_fn(["abc"], None, 64)
-    assert set(text_only) == {"input_ids", "attention_mask"}
-
-
-def test_bad_lists_and_missing_processors_are_named(tiny_folder: Path) -> None:
-    own = maker(tiny_folder)
-    with pytest.raises(ValueError, match="images has 1 entries for 3 prompts"):
-        own.generate_samples(PROMPTS, [None], None, None)
-    with pytest.raises(ValueError, match="all_labels has 1 entries for 3 prompts"):
-        own.generate_samples(PROMPTS, IMAGES, None, ["x"])
-    own.processor = None
-    with pytest.raises(ValueError, match="has images, but there is no processor"):
-        own.generate_samples(PROMPTS[:1], [picture(1)], None, None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_actions": 3}, r"action_mask is \(4, 5\), for 4 sequences with num_actions 3"),
-        ({"attention_mask": torch.ones(1, 2)}, r"attention_mask is \(1, 2\), for sequences"),
-        ({"action_mask": None}, "action_mask is missing"),
-        ({"labels": ["x"]}, "labels has 1 entries for 4 samples"),
-        ({"image_num": [0, 0, 0, 0]}, "image_num: .* counts 0 rows, image_grid_thws has"),
-        (
-            {"image_num": [0, 0, 0, 2]},
-            r"image_num: .*What is it\?.* 2 rows, image_grid_thws has 1",
-        ),
-    ],
-)
-def test_samples_that_do_not_fit_are_named(
-    tiny_folder: Path, changes: dict[str, Any], message: str
-) -> None:
-    own = maker(tiny_folder, strategy=strategy(generate_max_len=5))
-    samples = own.generate_samples(*_INPUTS, min_new_tokens=5)[0]
-    for name, value in changes.items():
-        setattr(samples, name, value)
-    with pytest.raises(ValueError, match=message):
-        own.make_experience(samples)
-
-
-def test_actions_outside_the_response_name_the_prompt(tiny_folder: Path) -> None:
-    own = maker(tiny_folder)
-    samples = own.generate_samples(*_INPUTS, min_new_tokens=5)[0]
-    samples.attention_mask[3, -2:] = 0
-    with pytest.raises(ValueError, match=r"What is it\?: 5 actions in a response of 3 tokens"):
-        own.make_experience(samples)
-
-
-def test_an_unknown_estimator_is_named(tiny_folder: Path) -> None:
-    with pytest.raises(ValueError, match="advantage_estimator"):
-        maker(tiny_folder, strategy=strategy(advantage_estimator="gea"))
-
-
-def test_what_a_strategy_may_be() -> None:
-    defaults = experience_settings(None)
-    assert defaults == experience_settings(RunConfig()) == ExperienceSettings()
-    assert experience_settings(defaults) is defaults
-    own = experience_settings(strategy(gamma=0.5, lambd=None, init_kl_coef=0.1, use_kl_loss=None))
-    assert own.algorithm.init_kl_coef == 0.1
-    assert own.algorithm.use_kl_loss is RunConfig().algorithm.use_kl_loss
-    assert (own.n_samples_per_prompt, own.micro_rollout_batch_size, own.max_new_tokens) == (3, 4, 5)
-    with pytest.raises(ValueError, match="strategy is a dict"):
-        experience_settings({})
-    with pytest.raises(ValueError, match="n_samples_per_prompt 0"):
-        experience_settings(strategy(n_samples_per_prompt=0))
-    with pytest.raises(ValueError, match=r"gamma 1\.5"):
-        own.with_discounts(1.5, None)
 
 
 def _one_for_all(responses: list[str]) -> list[float]:

@@ -4,11 +4,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from tiny_models import PAD
+from tiny_models import PAD, prompt_group
 from torch import Tensor
 
 from lightrft_ray.models.rows import PromptGroup
 from lightrft_ray.models.sequences import SequenceLayout
+
+TEXT_GROUPS = [prompt_group(8, 3, [2, 3]), prompt_group(9, 6, [1, 4, 2])]
+MIXED_GROUPS = [
+    prompt_group(3, 5, [4, 1]),
+    prompt_group(4, 7, [2, 6], [(4, 4), (2, 4), (2, 2)]),
+    prompt_group(6, 4, [5], [(4, 4)]),
+]
 
 
 @dataclass(frozen=True)
