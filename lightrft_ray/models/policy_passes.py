@@ -131,6 +131,8 @@ def evaluating(*models: nn.Module | None) -> Iterator[None]:
     modes = [(model, model.training) for model in models if model is not None]
     for model, _ in modes:
         model.eval()
-    yield
-    for model, mode in modes:
-        model.train(mode)
+    try:
+        yield
+    finally:
+        for model, mode in modes:
+            model.train(mode)
