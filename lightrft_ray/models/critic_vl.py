@@ -11,9 +11,9 @@ from transformers.utils.generic import ModelOutput
 from lightrft_ray.models.families import hugging_face_model, media_inputs
 from lightrft_ray.models.loading import load_backbone, trainable_summary
 from lightrft_ray.models.model_setup import ModelOptions, ModelSetup, build_model
-from lightrft_ray.models.policy_passes import Batch
+from lightrft_ray.models.policy_passes import Batch, value_forward
 from lightrft_ray.models.sequence_passes import ActionCounts
-from lightrft_ray.models.value_head import headless, value_forward, value_head_of
+from lightrft_ray.models.value_head import headless, new_value_head
 
 
 class CriticVL(nn.Module):
@@ -51,7 +51,7 @@ class CriticVL(nn.Module):
         )
         self.model = build_model(headless(pretrain_or_model), setup, load_backbone)
         self.packing_samples = packing_samples
-        self.value_head = value_head_of(self.model)
+        self.value_head = new_value_head(self.model).to(next(self.model.parameters()).device)
 
     def forward(  # noqa: PLR0917 - the documented interface
         self,

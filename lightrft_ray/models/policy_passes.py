@@ -1,4 +1,4 @@
-"""What actors and critics compute of a batch: log-probs, entropies, hidden states."""
+"""What actors and critics compute of a batch: log-probs, entropies, values."""
 
 from __future__ import annotations
 
@@ -103,12 +103,14 @@ def _scored_log_probs(
     return scored.scatter(log_probs), scored.scatter(entropy), output
 
 
-def scored_states(
-    backbone: nn.Module, scored: SequencePass, media: Mapping[str, Tensor]
+def value_forward(
+    backbone: nn.Module, head: nn.Linear, batch: Batch, *, pack: bool
 ) -> tuple[Tensor, ModelOutput]:
-    """Hidden states (K, H) that predict the scored tokens, and the backbone's output."""
-    output = backbone(**_model_inputs(backbone, scored, media))
-    return scored.select(output.last_hidden_state), output
+    """A critic's forward: values in float32 and the backbone's output."""
+    scored = make_pass(backbone, batch, pack=pack)
+    output = backbone(**_model_inputs(backbone, scored, batch.media))
+    states = scored.select(output.last_hidden_state)
+    return scored.scatter(head(states.float())[:, 0]), output
 
 
 def _model_inputs(

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
-from transformers.utils.generic import ModelOutput
 
-from lightrft_ray.models.families import config_of, unwrapped
+from lightrft_ray.models.families import hugging_face_model
 from lightrft_ray.models.loading import hidden_size
-from lightrft_ray.models.policy_passes import Batch, make_pass, scored_states
+
+
+def new_value_head(backbone: nn.Module, generator: torch.Generator | None = None) -> nn.Linear:
+    """A small float32 head of one output on the backbone's hidden states.
+
+    Drawn from `generator`, or from torch's own. UserError without a Hugging Face model's width.
+    """
+    width = hidden_size(hugging_face_model(backbone).config)
+    head = nn.Linear(width, 1, dtype=torch.float32)
+    nn.init.normal_(head.weight, std=1 / (width + 1), generator=generator)
+    nn.init.zeros_(head.bias)
+    return head
 
 
 def headless(pretrain_or_model: str | nn.Module) -> str | nn.Module:
@@ -17,26 +27,3 @@ def headless(pretrain_or_model: str | nn.Module) -> str | nn.Module:
     if isinstance(pretrain_or_model, PreTrainedModel):
         return pretrain_or_model.base_model
     return pretrain_or_model
-
-
-def value_head_of(backbone: nn.Module) -> nn.Linear:
-    """A new float32 head of one output on the backbone's hidden states."""
-    config = config_of(unwrapped(backbone))
-    if config is None:
-        raise ValueError(
-            f"a {type(backbone).__name__} has no configuration: give a Hugging Face model"
-        )
-    width = hidden_size(config)
-    head = nn.Linear(width, 1, dtype=torch.float32)
-    nn.init.normal_(head.weight, std=1 / (width + 1))
-    nn.init.zeros_(head.bias)
-    return head.to(next(backbone.parameters()).device)
-
-
-def value_forward(
-    backbone: nn.Module, head: nn.Linear, batch: Batch, *, pack: bool
-) -> tuple[Tensor, ModelOutput]:
-    """A critic's forward: values in the result's shape, and the backbone's output."""
-    scored = make_pass(backbone, batch, pack=pack)
-    states, output = scored_states(backbone, scored, batch.media)
-    return scored.scatter(head(states.float())[:, 0]), output
