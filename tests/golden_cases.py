@@ -100,7 +100,7 @@ def run(
     adapter = adapters[case.kind]
     expected = _without(case.raw["expected"], set(information))
     if expected == {"behaviour": "raise"}:
-        with pytest.raises(UserError):
+        with pytest.raises((UserError, ValueError)):
             adapter(case)
         return
     got = adapter(case)

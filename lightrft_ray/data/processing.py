@@ -15,7 +15,6 @@ from PIL import Image
 from torch import Tensor
 from transformers import (
     AutoProcessor,
-    PretrainedConfig,
     PreTrainedTokenizerBase,
     ProcessorMixin,
 )
@@ -26,16 +25,6 @@ from lightrft_ray.data.prompts import Prompt
 
 Processor = ProcessorMixin | PreTrainedTokenizerBase
 
-# What model configurations call the tokens that stand for pixels or enclose them.
-_PLACEHOLDER_SETTINGS = (
-    "image_token_id",
-    "image_token_index",
-    "video_token_id",
-    "video_token_index",
-    "vision_token_id",
-    "vision_start_token_id",
-    "vision_end_token_id",
-)
 _TEXT_INPUTS = ("input_ids", "attention_mask")
 _PER_TOKEN_INPUTS = ("mm_token_type_ids",)
 
@@ -82,15 +71,6 @@ def tokenizer_of(processor: Processor) -> PreTrainedTokenizerBase:
         return processor
     tokenizer: PreTrainedTokenizerBase = processor.tokenizer
     return tokenizer
-
-
-def forbidden_token_ids(config: PretrainedConfig) -> tuple[int, ...]:
-    """Ids of image, video and vision placeholders, sorted: they must never be sampled.
-
-    A sampled placeholder stands for pixels that do not exist, and the model's next pass fails.
-    """
-    ids = (getattr(config, setting, None) for setting in _PLACEHOLDER_SETTINGS)
-    return tuple(sorted({each for each in ids if each is not None}))
 
 
 class PromptEncoder:

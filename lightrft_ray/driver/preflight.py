@@ -10,11 +10,11 @@ from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
 from lightrft_ray.data.processing import (
     PromptEncoder,
-    forbidden_token_ids,
     load_processor,
     tokenizer_of,
 )
 from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
+from lightrft_ray.models.families import forbidden_token_ids
 from lightrft_ray.models.loading import load_config, sees_images
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.token_models import Sampling

@@ -13,6 +13,7 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForImageTextToText,
+    BitsAndBytesConfig,
     PretrainedConfig,
     PreTrainedModel,
 )
@@ -30,6 +31,8 @@ class ModelSource:
     dtype: torch.dtype = torch.float32
     attn_implementation: str = "sdpa"
     trust_remote_code: bool = False
+    device_map: dict[str, int | str] | str | None = None
+    load_in_4bit: bool = False
 
 
 def load_config(source: ModelSource, setting: str = "model.pretrain") -> PretrainedConfig:
@@ -101,7 +104,21 @@ def _options(source: ModelSource) -> dict[str, object]:
         "dtype": source.dtype,
         "attn_implementation": source.attn_implementation,
         "trust_remote_code": source.trust_remote_code,
+        "device_map": source.device_map,
+        "quantization_config": _four_bits(source.dtype) if source.load_in_4bit else None,
     }
+
+
+def _four_bits(compute_dtype: torch.dtype) -> BitsAndBytesConfig:
+    """NF4 weights (Dettmers et al. 2023, 2305.14314)."""
+    if not torch.cuda.is_available():
+        raise UserError("load_in_4bit needs CUDA, which this process has not: set it to false")
+    return BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=compute_dtype,
+    )
 
 
 def enable_gradient_checkpointing(model: PreTrainedModel) -> None:
@@ -112,3 +129,12 @@ def enable_gradient_checkpointing(model: PreTrainedModel) -> None:
 def trainable_parameters(model: nn.Module) -> list[nn.Parameter]:
     """Parameters that the optimizer updates."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def trainable_summary(model: nn.Module) -> str:
+    """How many parameters train, of how many; counts whole ones under ZeRO-3."""
+    sizes = [(getattr(p, "ds_numel", p.numel()), p.requires_grad) for p in model.parameters()]
+    total = sum(size for size, _ in sizes)
+    trained = sum(size for size, trains in sizes if trains)
+    share = 100 * trained / max(total, 1)
+    return f"trainable params: {trained:,} || all params: {total:,} || trainable%: {share:.2f}"

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lightrft_ray.models.loading import hidden_size
 from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
 from lightrft_ray.models.rows import Rows
+from lightrft_ray.models.value_head import new_value_head
 
 
 @dataclass(frozen=True)
@@ -50,11 +50,7 @@ class TokenCritic(nn.Module):
     def __init__(self, backbone: PreTrainedModel, seed: int) -> None:
         super().__init__()
         self.backbone = backbone
-        width = hidden_size(backbone.config)
-        self.value_head = nn.Linear(width, 1, dtype=torch.float32)
-        generator = torch.Generator().manual_seed(seed)
-        nn.init.normal_(self.value_head.weight, std=1 / (width + 1), generator=generator)
-        nn.init.zeros_(self.value_head.bias)
+        self.value_head = new_value_head(backbone, torch.Generator().manual_seed(seed))
 
     def forward(self, rows: Rows) -> Tensor:
         """Values (N, A) float32, 0 behind a response's end."""

@@ -48,7 +48,7 @@ def assemble_experience(
     scored = scores.rewards.isfinite()
     mask = samples.action_mask & scored[:, None]
     rewards = scores.rewards.where(scored, 0.0)
-    kl = _reference_kl(scores, mask, algorithm)
+    kl = reference_kl(scores, mask, algorithm)
     in_reward = 0.0 if algorithm.use_kl_loss else kl_coef
     advantages, returns = _advantages(scores, rewards, kl, mask, algorithm, kl_coef=in_reward)
     if algorithm.whitens_advantages:
@@ -75,7 +75,8 @@ def assemble_experience(
     )
 
 
-def _reference_kl(scores: Scores, mask: Tensor, algorithm: AlgorithmConfig) -> Tensor:
+def reference_kl(scores: Scores, mask: Tensor, algorithm: AlgorithmConfig) -> Tensor:
+    """Estimates of the KL to the reference, (B, A); 0 where masked, and without a reference."""
     if scores.base_action_log_probs is None:
         return torch.zeros_like(scores.action_log_probs)
     return kl_estimate(

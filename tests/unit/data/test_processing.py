@@ -14,11 +14,11 @@ from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import (
     Processor,
     PromptEncoder,
-    forbidden_token_ids,
     load_processor,
     tokenizer_of,
 )
 from lightrft_ray.data.prompts import Prompt, read_prompts
+from lightrft_ray.models.families import forbidden_token_ids
 
 IMAGE = {"type": "image"}
 

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tiny_models import text_model
 from tokenizers import Tokenizer, models
 from transformers import PreTrainedTokenizerFast
 
@@ -11,7 +12,6 @@ from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import load_config
 from lightrft_ray.data.embedded import resolve_embedded
 from lightrft_ray.driver.preflight import check_inputs, resolve_checkpoints
-from tests.unit.models.tiny_models import text_model
 
 
 def _config(**settings: object) -> RunConfig:

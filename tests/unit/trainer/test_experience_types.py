@@ -74,6 +74,7 @@ def test_fields_are_the_documented_ones(kind: Any, names: list[str]) -> None:
 def test_the_documented_module_gives_the_documented_names() -> None:
     assert set(experience_maker_vl.__all__) == {
         "ExperienceVL",
+        "NaiveExperienceMakerVL",
         "SamplesVL",
         "cumulative_product",
         "pin_memory",

@@ -1,0 +1,140 @@
+"""What actors and critics compute of a batch: log-probs, entropies, values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers.utils.generic import ModelOutput
+
+from lightrft_ray.models.families import accepts, config_of, token_type_inputs, unwrapped
+from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
+from lightrft_ray.models.positions import PositionRule, TextPositions, position_rule
+from lightrft_ray.models.sequence_passes import (
+    ActionCounts,
+    SequencePass,
+    packed_pass,
+    padded_pass,
+)
+from lightrft_ray.models.token_models import Sampling
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The arguments of a forward call: `sequences` padded (B, S) or packed (1, T)."""
+
+    sequences: Tensor
+    num_actions: ActionCounts | None
+    attention_mask: Tensor | None
+    packed_seq_lens: Sequence[int] | Tensor | None
+    media: Mapping[str, Tensor]
+
+
+def make_pass(model: nn.Module, batch: Batch, *, pack: bool) -> SequencePass:
+    """The pass of a batch; raises ValueError where the arguments do not fit together."""
+    config = config_of(unwrapped(model))
+    rule: PositionRule = TextPositions() if config is None else position_rule(config)
+    if batch.packed_seq_lens is not None:
+        return packed_pass(
+            batch.sequences, batch.num_actions, batch.packed_seq_lens, rule, batch.media
+        )
+    if not isinstance(batch.num_actions, int | None):
+        raise ValueError(f"num_actions {batch.num_actions}: a padded batch takes one number")
+    return padded_pass(
+        batch.sequences,
+        batch.num_actions,
+        batch.attention_mask,
+        rule,
+        batch.media,
+        pack=pack,
+    )
+
+
+def policy_forward(
+    model: nn.Module,
+    batch: Batch,
+    sampling: Sampling,
+    *,
+    pack: bool,
+    return_output: bool,
+    with_entropy: bool,
+) -> Tensor | tuple[Tensor, ModelOutput]:
+    """An actor's forward: log-probs in float32 and, where wanted, the model's output.
+
+    The output has `action_entropy`, of the log-probs' shape, with `with_entropy`.
+    """
+    scored = make_pass(model, batch, pack=pack)
+    log_probs, entropy, output = _scored_log_probs(
+        model, scored, sampling, batch.media, whole_output=return_output
+    )
+    if not return_output:
+        return log_probs
+    if with_entropy:
+        output["action_entropy"] = entropy
+    return log_probs, output
+
+
+def _scored_log_probs(
+    model: nn.Module,
+    scored: SequencePass,
+    sampling: Sampling,
+    media: Mapping[str, Tensor],
+    *,
+    whole_output: bool,
+) -> tuple[Tensor, Tensor, ModelOutput]:
+    """Log-probs and entropies (without gradient) in the result's shape, float32, and the output.
+
+    Logits exist for all tokens with `whole_output`, else only where a token is scored.
+    """
+    places, kept = scored.columns, {}
+    if not whole_output and accepts(unwrapped(model), "logits_to_keep"):
+        kept["logits_to_keep"], places = torch.unique(scored.columns, return_inverse=True)
+    output = model(**_model_inputs(model, scored, media), **kept)
+    distribution = sampled_distribution(
+        output.logits[scored.rows, places],
+        temperature=sampling.temperature,
+        forbidden=sampling.forbidden_token_ids,
+    )
+    log_probs = token_log_probs(distribution, scored.labels)
+    entropy = token_entropy(distribution.detach())
+    return scored.scatter(log_probs), scored.scatter(entropy), output
+
+
+def value_forward(
+    backbone: nn.Module, head: nn.Linear, batch: Batch, *, pack: bool
+) -> tuple[Tensor, ModelOutput]:
+    """A critic's forward: values in float32 and the backbone's output."""
+    scored = make_pass(backbone, batch, pack=pack)
+    output = backbone(**_model_inputs(backbone, scored, batch.media))
+    states = scored.select(output.last_hidden_state)
+    return scored.scatter(head(states.float())[:, 0]), output
+
+
+def _model_inputs(
+    model: nn.Module, scored: SequencePass, media: Mapping[str, Tensor]
+) -> dict[str, Tensor | bool | None]:
+    inner = unwrapped(model)
+    optional: dict[str, Tensor | bool] = {"position_ids": scored.position_ids, "use_cache": False}
+    return {
+        "input_ids": scored.input_ids,
+        "attention_mask": scored.attention_mask,
+        **{name: value for name, value in optional.items() if accepts(inner, name)},
+        **token_type_inputs(inner, scored.input_ids),
+        **media,
+    }
+
+
+@contextmanager
+def evaluating(*models: nn.Module | None) -> Iterator[None]:
+    """Without dropout inside; afterwards each model is in the mode that it was in."""
+    modes = [(model, model.training) for model in models if model is not None]
+    for model, _ in modes:
+        model.eval()
+    try:
+        yield
+    finally:
+        for model, mode in modes:
+            model.train(mode)
