@@ -130,15 +130,13 @@ def test_ppo_trains_a_critic_and_pays_for_kl(tmp_path: Path) -> None:
     assert summary["peak_rss_mb_by_role"].keys() >= {"critic", "reference"}
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_run_can_be_interrupted_and_leaves_no_process(
-    tmp_path: Path, number: signal.Signals
-) -> None:
+def test_a_run_can_be_interrupted_and_leaves_no_process(tmp_path: Path) -> None:
+    """By Ctrl-C; a stopped job shows the same for SIGTERM."""
     process = start(tmp_path / "run", num_steps=500, progress="plain")
     read_until(process, "step 1/500")
     family = descendants(process)
     assert len(family) > 5
-    status, output = interrupt(process, number)
+    status, output = interrupt(process)
     assert status == 130, output
     assert "Traceback" not in output
     assert_all_gone(family)
