@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from math import gcd, lcm
 from pathlib import Path
 
+from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.sections import (
-    AlgorithmConfig,
     DataConfig,
     ModelConfig,
     PlacementConfig,

@@ -4,6 +4,7 @@ from typing import Self
 
 from pydantic import NonNegativeInt, model_validator
 
+from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.checks import (
     check_attention,
     check_auxiliary_models,
@@ -17,7 +18,6 @@ from lightrft_ray.config.checks import (
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
 from lightrft_ray.config.sections import (
-    AlgorithmConfig,
     DataConfig,
     EvaluationConfig,
     LoggingConfig,
