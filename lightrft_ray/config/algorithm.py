@@ -4,20 +4,53 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from lightrft_ray.config.fields import Fraction, Section, resolve_estimator_alias
+from lightrft_ray.config.fields import Fraction, Section, reject_unused, resolve_estimator_alias
+
+Estimator = Literal[
+    "gae",
+    "reinforce",
+    "reinforce_plus_plus",
+    "reinforce_baseline",
+    "rloo",
+    "group_norm",
+    "dr_grpo",
+    "cpgd",
+]
+
+GROUP_ESTIMATORS = frozenset({"reinforce_baseline", "rloo", "group_norm", "dr_grpo", "cpgd"})
+"""Estimators that compare the samples of one prompt."""
+
+_DISCOUNTING = frozenset({"gae", "reinforce", "reinforce_plus_plus"})
+_WITH_CRITIC = frozenset({"gae"})
+# reinforce_plus_plus and reinforce_baseline are whitened by definition.
+_MAY_WHITEN = frozenset({"gae", "reinforce", "rloo", "group_norm", "dr_grpo", "cpgd"})
+
+ESTIMATOR_SETTINGS: dict[str, frozenset[str]] = {
+    "gamma": _DISCOUNTING,
+    "lambd": _WITH_CRITIC,
+    "lambd_value": _WITH_CRITIC,
+    "length_adaptive_alpha": _WITH_CRITIC,
+    "value_clip": _WITH_CRITIC,
+    "whiten_advantages": _MAY_WHITEN,
+}
+"""Settings that only some estimators use, with those."""
 
 
 class AlgorithmConfig(Section):
     """Advantages, KL and policy loss."""
 
-    advantage_estimator: Annotated[
-        Literal["group_norm", "gae"], BeforeValidator(resolve_estimator_alias)
-    ] = "group_norm"
-    """Advantages by comparison in the group (grpo is another name for it) or with a critic."""
+    advantage_estimator: Annotated[Estimator, BeforeValidator(resolve_estimator_alias)] = (
+        "group_norm"
+    )
+    """Advantages: with a critic (gae), from returns, or in the group (grpo means group_norm)."""
     gamma: Fraction = 1.0
-    """Discount of future rewards (gae only)."""
+    """Discount of future rewards (gae, reinforce and reinforce_plus_plus)."""
     lambd: Fraction = 1.0
     """Lambda of generalized advantage estimation (gae only)."""
+    lambd_value: Fraction | None = None
+    """Lambda of the critic's returns (gae only; null: that of the advantages)."""
+    length_adaptive_alpha: PositiveFloat | None = None
+    """Lambda of a response of L tokens is 1 - 1 / (alpha L) in place of lambd (gae only)."""
     whiten_advantages: bool | None = None
     """Give the batch's advantages mean 0 and variance 1 (null: with gae only)."""
     init_kl_coef: NonNegativeFloat = 0.0
@@ -49,11 +82,11 @@ class AlgorithmConfig(Section):
         return self.whiten_advantages
 
     @model_validator(mode="after")
-    def _discounts_need_a_critic(self) -> Self:
-        for name in ("gamma", "lambd"):
-            if self.advantage_estimator == "group_norm" and getattr(self, name) != 1.0:
-                raise ValueError(
-                    f"algorithm.{name} does nothing with algorithm.advantage_estimator "
-                    f"group_norm: set algorithm.{name} to 1.0, or the estimator to gae"
-                )
+    def _estimator_uses_its_settings(self) -> Self:
+        reject_unused(self, "algorithm", "advantage_estimator", ESTIMATOR_SETTINGS)
+        if self.length_adaptive_alpha is not None and self.lambd != 1.0:
+            raise ValueError(
+                "algorithm.length_adaptive_alpha takes the place of algorithm.lambd: set "
+                "algorithm.lambd to 1.0, or algorithm.length_adaptive_alpha to null"
+            )
         return self

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from math import gcd, lcm
 from pathlib import Path
 
-from lightrft_ray.config.algorithm import AlgorithmConfig
+from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
 from lightrft_ray.config.sections import (
     DataConfig,
     ModelConfig,
@@ -23,9 +23,10 @@ _EMBEDDED = "embedded:"  # such a name is no path; the data layer resolves it
 
 def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
     """A group of one sample has nothing to be compared with: its advantage is always 0."""
-    if algorithm.advantage_estimator == "group_norm" and rollout.n_samples_per_prompt < 2:
+    estimator = algorithm.advantage_estimator
+    if estimator in GROUP_ESTIMATORS and rollout.n_samples_per_prompt < 2:
         raise ValueError(
-            "algorithm.advantage_estimator group_norm compares the samples of one prompt: set "
+            f"algorithm.advantage_estimator {estimator} compares the samples of one prompt: set "
             "rollout.n_samples_per_prompt to 2 or more, or algorithm.advantage_estimator to gae"
         )
 

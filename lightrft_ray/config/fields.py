@@ -1,5 +1,6 @@
 """What the sections of the configuration are made of: their base class and kinds of values."""
 
+from collections.abc import Mapping, Set
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -21,6 +22,24 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         validate_default=True,
     )
+
+
+def reject_unused(section: Section, name: str, choice: str, users: Mapping[str, Set[str]]) -> None:
+    """ValueError for a setting that differs from its default and would do nothing.
+
+    `choice` is the setting that decides, `users` the other settings with its values that use them,
+    `name` the section's.
+    """
+    chosen = getattr(section, choice)
+    for setting, values in users.items():
+        default = type(section).model_fields[setting].default
+        if chosen in values or getattr(section, setting) == default:
+            continue
+        neutral, remedy = "null" if default is None else default, " or ".join(sorted(values))
+        raise ValueError(
+            f"{name}.{setting} does nothing with {name}.{choice} {chosen}: set {name}.{setting} to "
+            f"{neutral}, or {name}.{choice} to {remedy}"
+        )
 
 
 def no_staleness_yet(value: int) -> int:

@@ -30,15 +30,40 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("model.critic_pretrain", "algorithm.advantage_estimator to gae"),
         {"model": {"critic_pretrain": "a/b"}, "algorithm": GAE},
     ),
-    "gamma without gae": (
+    "gamma without discounts": (
         {"algorithm": {"gamma": 0.9}},
-        ("algorithm.gamma to 1.0", "algorithm.advantage_estimator"),
-        {"algorithm": {"gamma": 0.9, **GAE}},
+        ("algorithm.gamma to 1.0", "estimator to gae or reinforce or reinforce_plus_plus"),
+        {"algorithm": {"gamma": 0.9, "advantage_estimator": "reinforce"}},
     ),
     "lambd without gae": (
-        {"algorithm": {"lambd": 0.9}},
-        ("algorithm.lambd to 1.0", "algorithm.advantage_estimator"),
+        {"algorithm": {"lambd": 0.9, "advantage_estimator": "reinforce"}},
+        ("algorithm.lambd to 1.0", "algorithm.advantage_estimator to gae"),
         {"algorithm": {"lambd": 0.9, **GAE}},
+    ),
+    "lambda of the values without gae": (
+        {"algorithm": {"lambd_value": 0.9}},
+        ("algorithm.lambd_value to null", "algorithm.advantage_estimator to gae"),
+        {"algorithm": {"lambd_value": 0.9, **GAE}},
+    ),
+    "length-adaptive lambda without gae": (
+        {"algorithm": {"length_adaptive_alpha": 0.05}},
+        ("algorithm.length_adaptive_alpha to null", "algorithm.advantage_estimator to gae"),
+        {"algorithm": {"length_adaptive_alpha": 0.05, **GAE}},
+    ),
+    "two lambdas of the advantages": (
+        {"algorithm": {"length_adaptive_alpha": 0.05, "lambd": 0.9, **GAE}},
+        ("algorithm.lambd to 1.0", "algorithm.length_adaptive_alpha to null"),
+        {"algorithm": {"lambd": 0.9, **GAE}},
+    ),
+    "value clip without a critic": (
+        {"algorithm": {"value_clip": 0.5}},
+        ("algorithm.value_clip to 0.2", "algorithm.advantage_estimator to gae"),
+        {"algorithm": {"value_clip": 0.5, **GAE}},
+    ),
+    "whitening of what is whitened": (
+        {"algorithm": {"advantage_estimator": "reinforce_plus_plus", "whiten_advantages": False}},
+        ("algorithm.whiten_advantages to null", "algorithm.advantage_estimator to"),
+        {"algorithm": {"advantage_estimator": "reinforce", "whiten_advantages": False}},
     ),
     "flash attention in float32": (
         {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
@@ -186,6 +211,29 @@ def test_contradiction(name: str) -> None:
     for word in words:
         assert word in message
     RunConfig.model_validate(remedied)
+
+
+@pytest.mark.parametrize(
+    "estimator", ["reinforce_baseline", "rloo", "group_norm", "grpo", "dr_grpo", "cpgd"]
+)
+def test_a_group_of_one_has_nothing_to_be_compared_with(estimator: str) -> None:
+    tree: Tree = {
+        "rollout": {"n_samples_per_prompt": 1, "rollout_batch_size": 256},
+        "algorithm": {"advantage_estimator": estimator},
+    }
+    with pytest.raises(ValidationError) as caught:
+        RunConfig.model_validate(tree)
+    assert "rollout.n_samples_per_prompt to 2" in str(caught.value)
+    assert "algorithm.advantage_estimator" in str(caught.value)
+
+
+@pytest.mark.parametrize("estimator", ["gae", "reinforce", "reinforce_plus_plus"])
+def test_other_estimators_take_single_samples(estimator: str) -> None:
+    tree: Tree = {
+        "rollout": {"n_samples_per_prompt": 1, "rollout_batch_size": 256},
+        "algorithm": {"advantage_estimator": estimator},
+    }
+    assert RunConfig.model_validate(tree).uses_critic == (estimator == "gae")
 
 
 def test_the_ranks_of_a_critic_count_only_where_there_is_one() -> None:

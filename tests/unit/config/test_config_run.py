@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from lightrft_ray.config import AlgorithmConfig, PlacementConfig, RunConfig
+from lightrft_ray.config.algorithm import Estimator
 from lightrft_ray.config.settings import all_settings, sections
 
 
@@ -126,10 +127,13 @@ def test_grpo_is_another_name_for_group_norm() -> None:
         ("group_norm", None, False),
         ("gae", False, False),
         ("group_norm", True, True),
+        ("reinforce", None, False),
+        ("reinforce_plus_plus", None, False),  # its formula whitens
+        ("reinforce_baseline", None, False),
     ],
 )
 def test_whitening_is_the_default_with_gae_only(
-    estimator: Literal["gae", "group_norm"], whiten: bool | None, expected: bool
+    estimator: Estimator, whiten: bool | None, expected: bool
 ) -> None:
     config = AlgorithmConfig(advantage_estimator=estimator, whiten_advantages=whiten)
     assert config.whitens_advantages is expected
@@ -201,7 +205,7 @@ def test_unknown_names_are_errors() -> None:
         ("algorithm", "eps_clip", 0.0, 0.1),
         ("algorithm", "eps_clip", 1.0, 0.9),
         ("algorithm", "eps_clip_high", -0.2, 2.0),
-        ("algorithm", "value_clip", 0.0, 0.1),
+        ("algorithm", "value_clip", 0.0, 0.2),
         ("trainer", "adam_betas", [0.9, 1.0], [0.0, 0.999]),
         ("trainer", "adam_betas", [-0.1, 0.9], [0.9, 0.9]),
         ("trainer", "actor_learning_rate", -1e-3, 0),
