@@ -35,6 +35,36 @@ ESTIMATOR_SETTINGS: dict[str, frozenset[str]] = {
 }
 """Settings that only some estimators use, with those."""
 
+PolicyLossName = Literal[
+    "ppo",
+    "ppo_dual_clip",
+    "gspo",
+    "gspo_token",
+    "gmpo",
+    "cispo",
+    "cpgd",
+    "sapo",
+    "reinforce",
+]
+LossAggregation = Literal[
+    "token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"
+]
+
+_CLIPPING = frozenset({"ppo", "ppo_dual_clip", "gspo", "gspo_token", "gmpo", "cispo", "cpgd"})
+
+POLICY_LOSS_SETTINGS: dict[str, frozenset[str]] = {
+    "eps_clip": _CLIPPING,
+    "eps_clip_high": _CLIPPING,
+    "dual_clip": frozenset({"ppo_dual_clip"}),
+    "cpgd_drift_coef": frozenset({"cpgd"}),
+    "cpgd_drift_cap": frozenset({"cpgd"}),
+    "sapo_tau_pos": frozenset({"sapo"}),
+    "sapo_tau_neg": frozenset({"sapo"}),
+}
+"""Settings that only some policy losses use, with those."""
+
+_ONE_ADVANTAGE_A_RESPONSE = frozenset({"gspo", "gmpo"})
+
 
 class AlgorithmConfig(Section):
     """Advantages, KL and policy loss."""
@@ -59,20 +89,30 @@ class AlgorithmConfig(Section):
     """Estimator of the KL from sampled tokens."""
     use_kl_loss: bool = True
     """KL as a loss term (false: taken off the reward)."""
-    eps_clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """The probability ratio is clipped below 1 - eps_clip."""
+    policy_loss: PolicyLossName = "ppo"
+    """Loss of a response token, from its advantage and probability ratio."""
+    loss_aggregation: LossAggregation = "token-mean"
+    """Mean over tokens, or over samples of their tokens' mean, sum or sum / generate_max_len."""
+    eps_clip: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """The ratio is clipped below 1 - eps_clip; gmpo: its log below -eps_clip (null: the loss's own;
+    ppo 0.2)."""
     eps_clip_high: PositiveFloat | None = None
-    """The probability ratio is clipped above 1 + eps_clip_high (null: eps_clip)."""
+    """The ratio is clipped above 1 + eps_clip_high; gmpo: its log above eps_clip_high (null:
+    eps_clip)."""
+    dual_clip: Annotated[float, Field(gt=1)] | None = None
+    """Ratio past which a bad action no longer pulls (ppo_dual_clip only; null: 3.0)."""
+    cpgd_drift_coef: NonNegativeFloat | None = None
+    """Weight of the pull back to the behaviour policy (policy_loss cpgd only; null: 0.0)."""
+    cpgd_drift_cap: PositiveFloat | None = None
+    """Largest ratio - 1 in that pull (policy_loss cpgd only; null: 2.0)."""
+    sapo_tau_pos: PositiveFloat | None = None
+    """Sharpness of the soft gate where the advantage is positive (sapo only; null: 1.0)."""
+    sapo_tau_neg: PositiveFloat | None = None
+    """Sharpness of the soft gate where it is not (sapo only; null: 1.05)."""
     value_clip: PositiveFloat = 0.2
     """Largest change of a value in the critic's loss."""
     old_log_probs: Literal["rollout", "learner"] = "rollout"
     """Log-probs below the ratio: the generator's, or the learner's before the update."""
-
-    @property
-    def clip_bounds(self) -> tuple[float, float]:
-        """Smallest and largest probability ratio that the policy loss lets through."""
-        high = self.eps_clip if self.eps_clip_high is None else self.eps_clip_high
-        return 1 - self.eps_clip, 1 + high
 
     @property
     def whitens_advantages(self) -> bool:
@@ -88,5 +128,16 @@ class AlgorithmConfig(Section):
             raise ValueError(
                 "algorithm.length_adaptive_alpha takes the place of algorithm.lambd: set "
                 "algorithm.lambd to 1.0, or algorithm.length_adaptive_alpha to null"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _policy_loss_uses_its_settings(self) -> Self:
+        reject_unused(self, "algorithm", "policy_loss", POLICY_LOSS_SETTINGS)
+        if self.policy_loss in _ONE_ADVANTAGE_A_RESPONSE and self.advantage_estimator == "gae":
+            raise ValueError(
+                f"algorithm.policy_loss {self.policy_loss} takes one advantage a response, and "
+                "algorithm.advantage_estimator gae gives one a token: set algorithm.policy_loss to "
+                "gspo_token, or algorithm.advantage_estimator to group_norm"
             )
         return self

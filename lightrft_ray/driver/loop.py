@@ -94,6 +94,7 @@ class TrainingLoop:
                 batch_size=self._config.trainer.train_batch_size,
                 ranks=len(group),
                 kl_coef=self._kl.value,
+                horizon=self._config.rollout.generate_max_len,
             )
             repeats = self._config.trainer.max_epochs - 1
             again = [[replace(batch, is_first=False) for batch in share] for share in shares]

@@ -18,6 +18,7 @@ Record = dict[str, float]
 # Metric of the objectives -> name in the record.
 _POLICY_METRICS = {
     "approx_kl_k3": "policy/approx_kl",
+    "clip_frac_dual": "policy/clip_fraction_dual",
     "entropy": "policy/entropy",
     "log_prob_gap_max": "rollout/log_prob_gap_max",
 }
@@ -81,9 +82,10 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     }
     if role == "value":
         return record | {name: values[key] for key, name in _VALUE_METRICS.items()}
-    record |= {name: values[key] for key, name in _POLICY_METRICS.items()}
+    record |= {name: values[key] for key, name in _POLICY_METRICS.items() if key in values}
+    if "clip_frac_low" in values:  # some losses clip nothing
+        record["policy/clip_fraction"] = values["clip_frac_low"] + values["clip_frac_high"]
     return record | {
-        "policy/clip_fraction": values["clip_frac_low"] + values["clip_frac_high"],
         "policy/learning_rate": results[-1].learning_rate,
         "policy/skipped_updates": sum(result.skipped for result in results),
     }

@@ -53,6 +53,9 @@ METRICS: dict[str, Metric] = {
     "policy/clip_fraction": Metric(
         "fraction", "response tokens whose probability ratio was clipped", "none"
     ),
+    "policy/clip_fraction_dual": Metric(
+        "fraction", "response tokens of bad actions past the dual clip (ppo_dual_clip)", "none"
+    ),
     "policy/approx_kl": Metric(
         "nats", "estimated KL between the policy before and after the step's updates", "none"
     ),

@@ -104,7 +104,12 @@ def _train(
 ) -> tuple[dict[str, float], float, bool]:
     """Metrics over all ranks, gradient norm, and whether the step was skipped."""
     shares = divide_batch(
-        groups, experience, batch_size=len(experience.advantages), ranks=len(learner), kl_coef=0
+        groups,
+        experience,
+        batch_size=len(experience.advantages),
+        ranks=len(learner),
+        kl_coef=0,
+        horizon=5,
     )
     answers = learner.wait(learner.start_each("train", shares))
     merged: dict = {}

@@ -65,6 +65,31 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("algorithm.whiten_advantages to null", "algorithm.advantage_estimator to"),
         {"algorithm": {"advantage_estimator": "reinforce", "whiten_advantages": False}},
     ),
+    "a clip without clipping": (
+        {"algorithm": {"policy_loss": "sapo", "eps_clip": 0.2}},
+        ("algorithm.eps_clip to null", "algorithm.policy_loss to cispo or cpgd"),
+        {"algorithm": {"policy_loss": "ppo", "eps_clip": 0.2}},
+    ),
+    "a dual clip in the single clip": (
+        {"algorithm": {"dual_clip": 3.0}},
+        ("algorithm.dual_clip to null", "algorithm.policy_loss to ppo_dual_clip"),
+        {"algorithm": {"dual_clip": 3.0, "policy_loss": "ppo_dual_clip"}},
+    ),
+    "a drift in another loss": (
+        {"algorithm": {"cpgd_drift_coef": 0.1}},
+        ("algorithm.cpgd_drift_coef to null", "algorithm.policy_loss to cpgd"),
+        {"algorithm": {"cpgd_drift_coef": 0.1, "policy_loss": "cpgd"}},
+    ),
+    "a temperature without a gate": (
+        {"algorithm": {"sapo_tau_neg": 1.1, "policy_loss": "gspo"}},
+        ("algorithm.sapo_tau_neg to null", "algorithm.policy_loss to sapo"),
+        {"algorithm": {"sapo_tau_neg": 1.1, "policy_loss": "sapo"}},
+    ),
+    "one ratio a response, one advantage a token": (
+        {"algorithm": {"policy_loss": "gspo", **GAE}},
+        ("algorithm.policy_loss to gspo_token", "algorithm.advantage_estimator to group_norm"),
+        {"algorithm": {"policy_loss": "gspo_token", **GAE}},
+    ),
     "flash attention in float32": (
         {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
         ("model.attn_implementation", "model.dtype to bfloat16"),

@@ -139,11 +139,6 @@ def test_whitening_is_the_default_with_gae_only(
     assert config.whitens_advantages is expected
 
 
-def test_clip_bounds() -> None:
-    assert AlgorithmConfig(eps_clip=0.25).clip_bounds == (0.75, 1.25)
-    assert AlgorithmConfig(eps_clip=0.25, eps_clip_high=0.5).clip_bounds == (0.75, 1.5)
-
-
 @pytest.mark.parametrize(
     ("section", "leaf", "value"),
     [

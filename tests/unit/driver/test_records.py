@@ -120,6 +120,15 @@ def test_metrics_of_ranks_are_weighted_by_what_they_counted() -> None:
     assert set(value) <= set(METRICS)
 
 
+def test_a_loss_without_a_clip_has_no_clip_fraction() -> None:
+    measured = {name: one for name, one in _measured(1.0, 2).items() if "clip" not in name}
+    assert "policy/clip_fraction" not in update_record("policy", [(measured, _results(1.0))])
+    measured["clip_frac_dual"] = Mean(torch.tensor(1.0), torch.tensor(4))
+    record = update_record("policy", [(measured, _results(1.0))])
+    assert record["policy/clip_fraction_dual"] == 0.25
+    assert set(record) <= set(METRICS)
+
+
 def test_skipped_updates_have_no_gradient_norm() -> None:
     record = update_record("policy", [(_measured(1.0, 1), _results(math.nan, 3.0, math.inf))])
     assert record["policy/skipped_updates"] == 2
