@@ -4,7 +4,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, model_validator
 
-from lightrft_ray.config.fields import Fraction, Section, reject_unused, resolve_estimator_alias
+from lightrft_ray.config.fields import (
+    AtLeastOne,
+    Fraction,
+    Section,
+    reject_unused,
+    resolve_estimator_alias,
+)
 
 Estimator = Literal[
     "gae",
@@ -65,6 +71,28 @@ POLICY_LOSS_SETTINGS: dict[str, frozenset[str]] = {
 
 _ONE_ADVANTAGE_A_RESPONSE = frozenset({"gspo", "gmpo"})
 
+OffPolicyCorrection = Literal[
+    "none",
+    "token_truncate",
+    "sequence_truncate",
+    "token_mask",
+    "sequence_mask",
+    "geometric_mask",
+    "geometric_mask_token_weight",
+]
+
+_TRUNCATING = frozenset({"token_truncate", "sequence_truncate"})
+_MASKING = frozenset(
+    {"token_mask", "sequence_mask", "geometric_mask", "geometric_mask_token_weight"}
+)
+
+OFF_POLICY_SETTINGS: dict[str, frozenset[str]] = {
+    "off_policy_cap": _TRUNCATING,
+    "off_policy_low": _MASKING,
+    "off_policy_high": _MASKING,
+}
+"""Settings that only some off-policy corrections use, with those."""
+
 
 class AlgorithmConfig(Section):
     """Advantages, KL and policy loss."""
@@ -113,6 +141,22 @@ class AlgorithmConfig(Section):
     """Largest change of a value in the critic's loss."""
     old_log_probs: Literal["rollout", "learner"] = "rollout"
     """Log-probs below the ratio: the generator's, or the learner's before the update."""
+    off_policy_correction: OffPolicyCorrection | None = None
+    """Weights for the learner's log-probs before the update against the generator's (null:
+    token_truncate with old_log_probs learner, else none; token_mask is IcePop)."""
+    off_policy_cap: AtLeastOne | None = None
+    """Largest weight (token_truncate and sequence_truncate only; null: 2.0)."""
+    off_policy_low: Fraction | None = None
+    """Ratio below which the masks drop a token or response (null: the mask's own)."""
+    off_policy_high: AtLeastOne | None = None
+    """Ratio above which the masks drop a token or response (null: the mask's own)."""
+
+    @property
+    def correction(self) -> OffPolicyCorrection:
+        """`off_policy_correction` with its default filled in."""
+        if self.off_policy_correction is None:
+            return "token_truncate" if self.old_log_probs == "learner" else "none"
+        return self.off_policy_correction
 
     @property
     def whitens_advantages(self) -> bool:
@@ -123,7 +167,9 @@ class AlgorithmConfig(Section):
 
     @model_validator(mode="after")
     def _estimator_uses_its_settings(self) -> Self:
-        reject_unused(self, "algorithm", "advantage_estimator", ESTIMATOR_SETTINGS)
+        reject_unused(
+            self, "algorithm", "advantage_estimator", self.advantage_estimator, ESTIMATOR_SETTINGS
+        )
         if self.length_adaptive_alpha is not None and self.lambd != 1.0:
             raise ValueError(
                 "algorithm.length_adaptive_alpha takes the place of algorithm.lambd: set "
@@ -133,11 +179,30 @@ class AlgorithmConfig(Section):
 
     @model_validator(mode="after")
     def _policy_loss_uses_its_settings(self) -> Self:
-        reject_unused(self, "algorithm", "policy_loss", POLICY_LOSS_SETTINGS)
+        reject_unused(self, "algorithm", "policy_loss", self.policy_loss, POLICY_LOSS_SETTINGS)
         if self.policy_loss in _ONE_ADVANTAGE_A_RESPONSE and self.advantage_estimator == "gae":
             raise ValueError(
                 f"algorithm.policy_loss {self.policy_loss} takes one advantage a response, and "
                 "algorithm.advantage_estimator gae gives one a token: set algorithm.policy_loss to "
                 "gspo_token, or algorithm.advantage_estimator to group_norm"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _correction_has_what_it_needs(self) -> Self:
+        if self.correction != "none" and self.old_log_probs == "rollout":
+            raise ValueError(
+                f"algorithm.off_policy_correction {self.correction} compares the generator's "
+                "log-probs with the learner's, and with algorithm.old_log_probs rollout the ratio "
+                "of the loss does that: set algorithm.old_log_probs to learner, or "
+                "algorithm.off_policy_correction to none"
+            )
+        reject_unused(
+            self, "algorithm", "off_policy_correction", self.correction, OFF_POLICY_SETTINGS
+        )
+        if self.correction == "sequence_mask" and self.off_policy_high is None:
+            raise ValueError(
+                "algorithm.off_policy_correction sequence_mask masks nothing without a bound: set "
+                "algorithm.off_policy_high, such as to 2.0, or another correction"
             )
         return self

@@ -14,6 +14,7 @@ from lightrft_ray.driver.records import (
     batch_record,
     experience_record,
     memory_record,
+    mismatch_record,
     speed_record,
     update_record,
 )
@@ -22,8 +23,9 @@ from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.driver.stopwatch import Stopwatch
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.trainer.assemble import assemble_experience
-from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.kl import FixedKLController
+from lightrft_ray.trainer.token_weights import weigh_tokens
 
 Record = dict[str, float]
 
@@ -72,10 +74,14 @@ class TrainingLoop:
             experience = assemble_experience(
                 batch.samples, scores, self._config.algorithm, kl_coef=self._kl.value
             )
+            experience, weighting = weigh_tokens(
+                experience, batch.rollout_log_probs, self._config.algorithm
+            )
         with watch.phase("train"):
             updates = self._learn(batch, experience)
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
+        record |= mismatch_record(weighting)
         record |= {"kl/coef": self._kl.value, "samples": self._samples}
         record |= self._publish(watch)
         if self._evaluates_after(step):
@@ -107,12 +113,11 @@ class TrainingLoop:
 
     def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> None:
         """Count prompts by what became of them: without any reward they trained nothing."""
-        if experience.action_mask is None:
-            raise ValueError("experience.action_mask is missing")
-        used = batch.group_ids[experience.action_mask.any(dim=1)].unique()
+        has_actions = required_mask(experience).any(dim=1)
+        used = batch.group_ids[has_actions].unique()
         self._rollouts.account.trained += len(used)
         self._rollouts.account.filtered += len(batch.groups) - len(used)
-        self._samples += int(experience.action_mask.any(dim=1).sum())
+        self._samples += int(has_actions.sum())
 
     def _publish(self, watch: Stopwatch) -> Record:
         with watch.phase("publish"):

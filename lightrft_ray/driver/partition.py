@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from lightrft_ray.trainer.aggregation import Denominators, count_denominators
-from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.microbatch import balanced_partition
 from lightrft_ray.workers.batches import RankBatch, select_samples
 from lightrft_ray.workers.messages import GroupTokens, split_micro_batches
@@ -74,9 +74,7 @@ def _cut_evenly(pieces: list[_Piece], ranks: int) -> list[list[_Piece]]:
 
 
 def _denominators(pieces: list[_Piece], experience: ExperienceVL, horizon: int) -> Denominators:
-    if experience.action_mask is None:
-        raise ValueError("experience.action_mask is missing")
-    return count_denominators(experience.action_mask[_rows(pieces)], horizon=horizon)
+    return count_denominators(required_mask(experience)[_rows(pieces)], horizon=horizon)
 
 
 def _rows(pieces: list[_Piece]) -> torch.Tensor:

@@ -20,7 +20,15 @@ _POLICY_METRICS = {
     "approx_kl_k3": "policy/approx_kl",
     "clip_frac_dual": "policy/clip_fraction_dual",
     "entropy": "policy/entropy",
+}
+_MISMATCH_METRICS = {
     "log_prob_gap_max": "rollout/log_prob_gap_max",
+    "mismatch_k1": "rollout/mismatch_k1",
+    "mismatch_k3": "rollout/mismatch_k3",
+    "mismatch_ess": "rollout/mismatch_ess",
+    "raw_token_ratio_max": "rollout/ratio_max",
+    "hit_fraction": "rollout/corrected_fraction",
+    "weight_mean": "rollout/correction_weight_mean",
 }
 _VALUE_METRICS = {"clip_fraction": "value/clip_fraction"}
 
@@ -83,11 +91,21 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     if role == "value":
         return record | {name: values[key] for key, name in _VALUE_METRICS.items()}
     record |= {name: values[key] for key, name in _POLICY_METRICS.items() if key in values}
+    record |= mismatch_record(merged)
     if "clip_frac_low" in values:  # some losses clip nothing
         record["policy/clip_fraction"] = values["clip_frac_low"] + values["clip_frac_high"]
     return record | {
         "policy/learning_rate": results[-1].learning_rate,
         "policy/skipped_updates": sum(result.skipped for result in results),
+    }
+
+
+def mismatch_record(metrics: Metrics) -> Record:
+    """Of `metrics`, those that compare the generators' log-probs with the learner's."""
+    return {
+        name: metrics[key].value().item()
+        for key, name in _MISMATCH_METRICS.items()
+        if key in metrics
     }
 
 

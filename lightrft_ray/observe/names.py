@@ -40,6 +40,24 @@ METRICS: dict[str, Metric] = {
     "rollout/log_prob_gap_max": Metric(
         "nats", "largest absolute difference of a token's rollout and learner log-prob", "down"
     ),
+    "rollout/mismatch_k1": Metric(
+        "nats", "mean of rollout minus learner log-prob: KL between generator and learner", "none"
+    ),
+    "rollout/mismatch_k3": Metric(
+        "nats", "the same KL by an estimate that is never negative", "down"
+    ),
+    "rollout/mismatch_ess": Metric(
+        "fraction", "effective sample size of the learner's ratios to the generator; 1 is all", "up"
+    ),
+    "rollout/ratio_max": Metric(
+        "1", "largest ratio of a token's learner and rollout probability", "down"
+    ),
+    "rollout/corrected_fraction": Metric(
+        "fraction", "response tokens that the off-policy correction truncated or masked", "down"
+    ),
+    "rollout/correction_weight_mean": Metric(
+        "1", "mean weight of a response token by the off-policy correction", "none"
+    ),
     "reward/mean": Metric("reward", "mean reward of the step's samples", "up"),
     "reward/std": Metric("reward", "standard deviation of the step's rewards", "none"),
     "reward/failed": Metric(

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from lightrft_ray.config import AlgorithmConfig
 from lightrft_ray.trainer.aggregation import Denominators
-from lightrft_ray.trainer.experience_types import ExperienceVL
-from lightrft_ray.trainer.metric_sums import Maximum, Mean, Metrics
+from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
+from lightrft_ray.trainer.metric_sums import Mean, Metrics
 from lightrft_ray.trainer.policy_losses import POLICY_LOSSES, KLPenalty, policy_loss
 from lightrft_ray.trainer.policy_tokens import PolicyTokens, TokenLoss
 from lightrft_ray.trainer.value_loss import value_loss
@@ -53,9 +53,10 @@ def policy_objective(
     """The policy loss with the KL term where it is part of the loss, and its metrics.
 
     `log_probs` (B, A) carries the gradient, `entropy` (B, A) is a metric. Denominators are those
-    of the whole optimizer step, so that the losses of micro-batches and ranks add up.
+    of the whole optimizer step, so that the losses of micro-batches and ranks add up. Tokens are
+    weighted by `experience.info["token_weights"]` where there are any.
     """
-    mask = _required(experience.action_mask, "action_mask")
+    mask = required_mask(experience)
     result = policy_loss(
         log_probs,
         experience.action_log_probs,
@@ -64,13 +65,12 @@ def policy_objective(
         token_loss=bound_token_loss(algorithm),
         aggregation=algorithm.loss_aggregation,
         denominators=denominators,
+        token_weights=(experience.info or {}).get("token_weights"),
         kl_penalty=_kl_penalty(experience, algorithm, kl_coef),
     )
-    gap = (log_probs.detach() - experience.action_log_probs).abs()
     own: Metrics = {
         "loss": _loss_metric(result.loss, mask, denominators),
         "entropy": Mean.of(entropy, mask),
-        "log_prob_gap_max": Maximum.of(gap, mask),
     }
     return result.loss, result.metrics | own
 
@@ -83,7 +83,7 @@ def value_objective(
     denominators: Denominators,
 ) -> tuple[Tensor, Metrics]:
     """The clipped value loss and its metrics; `values` (B, A) carries the gradient."""
-    mask = _required(experience.action_mask, "action_mask")
+    mask = required_mask(experience)
     result = value_loss(
         values,
         experience.values,

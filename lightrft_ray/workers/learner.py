@@ -14,9 +14,10 @@ from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
 from lightrft_ray.sync.weight_source import full_state_dict, named_weights
-from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.metric_sums import Metrics
 from lightrft_ray.trainer.objectives import policy_objective
+from lightrft_ray.trainer.off_policy import mismatch_metrics
 from lightrft_ray.workers.batches import RankBatch, RowBuilder
 from lightrft_ray.workers.deepspeed_engine import (
     ProcessGroup,
@@ -83,8 +84,11 @@ class PolicyLearner:
             denominators=batch.denominators,
             kl_coef=batch.kl_coef,
         )
-        if not batch.is_first:  # the policy has moved: the gap is no longer that of two engines
-            del metrics["log_prob_gap_max"]
+        if batch.is_first and self._config.algorithm.old_log_probs == "rollout":
+            # The policy is still the one that was sampled from.
+            metrics |= mismatch_metrics(
+                log_probs, experience.action_log_probs, required_mask(experience)
+            )
         return loss, metrics
 
     def log_probs(

@@ -13,6 +13,7 @@ FLASH: Values = {"attn_implementation": "flash_attention_2", "dtype": "bfloat16"
 PADDED: Values = {"row_layout": "padded"}
 KL: Values = {"init_kl_coef": 0.1}
 GAE: Values = {"advantage_estimator": "gae"}
+LEARNER: Values = {"old_log_probs": "learner"}
 # Settings that contradict, the names the error must hold, and the same settings with its remedy.
 CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
     "group of one": (
@@ -89,6 +90,38 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         {"algorithm": {"policy_loss": "gspo", **GAE}},
         ("algorithm.policy_loss to gspo_token", "algorithm.advantage_estimator to group_norm"),
         {"algorithm": {"policy_loss": "gspo_token", **GAE}},
+    ),
+    "a correction of what the ratio corrects": (
+        {"algorithm": {"off_policy_correction": "token_mask"}},
+        ("algorithm.old_log_probs to learner", "algorithm.off_policy_correction to none"),
+        {"algorithm": {"off_policy_correction": "token_mask", **LEARNER}},
+    ),
+    "a cap of nothing": (
+        {"algorithm": {"off_policy_cap": 3.0}},
+        ("algorithm.off_policy_cap to null", "off_policy_correction to sequence_truncate"),
+        {"algorithm": {"off_policy_cap": 3.0, **LEARNER}},
+    ),
+    "a band for what is truncated": (
+        {"algorithm": {"off_policy_low": 0.5, **LEARNER}},
+        ("algorithm.off_policy_low to null", "algorithm.off_policy_correction to geometric_mask"),
+        {
+            "algorithm": {
+                "off_policy_low": 0.5,
+                "off_policy_correction": "geometric_mask",
+                **LEARNER,
+            }
+        },
+    ),
+    "a mask without bounds": (
+        {"algorithm": {"off_policy_correction": "sequence_mask", **LEARNER}},
+        ("algorithm.off_policy_correction", "algorithm.off_policy_high"),
+        {
+            "algorithm": {
+                "off_policy_correction": "sequence_mask",
+                "off_policy_high": 2.0,
+                **LEARNER,
+            }
+        },
     ),
     "flash attention in float32": (
         {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from lightrft_ray.config import AlgorithmConfig, PlacementConfig, RunConfig
-from lightrft_ray.config.algorithm import Estimator
+from lightrft_ray.config.algorithm import Estimator, OffPolicyCorrection
 from lightrft_ray.config.settings import all_settings, sections
 
 
@@ -140,6 +140,24 @@ def test_whitening_is_the_default_with_gae_only(
 
 
 @pytest.mark.parametrize(
+    ("old_log_probs", "correction", "expected"),
+    [
+        ("rollout", None, "none"),
+        ("learner", None, "token_truncate"),
+        ("learner", "none", "none"),
+        ("learner", "token_mask", "token_mask"),
+    ],
+)
+def test_truncation_is_the_default_with_the_learners_log_probs(
+    old_log_probs: Literal["rollout", "learner"],
+    correction: OffPolicyCorrection | None,
+    expected: str,
+) -> None:
+    config = AlgorithmConfig(old_log_probs=old_log_probs, off_policy_correction=correction)
+    assert config.correction == expected
+
+
+@pytest.mark.parametrize(
     ("section", "leaf", "value"),
     [
         ("rollout", "n_samples_per_prompt", "4"),
@@ -198,6 +216,10 @@ def test_unknown_names_are_errors() -> None:
         ("model", "pretrain", "", "x"),
         ("algorithm", "init_kl_coef", -0.1, 0.1),
         ("algorithm", "eps_clip", 0.0, 0.1),
+        ("algorithm", "dual_clip", 1.0, None),
+        ("algorithm", "off_policy_cap", 0.9, None),
+        ("algorithm", "off_policy_low", 1.1, None),  # the band always holds the ratio 1
+        ("algorithm", "off_policy_high", 0.9, None),
         ("algorithm", "eps_clip", 1.0, 0.9),
         ("algorithm", "eps_clip_high", -0.2, 2.0),
         ("algorithm", "value_clip", 0.0, 0.2),

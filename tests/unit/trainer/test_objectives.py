@@ -136,12 +136,25 @@ def test_without_a_kl_in_the_loss(use_kl_loss: bool, has_reference: bool) -> Non
 
 def test_metrics_of_the_policy() -> None:
     _, _, metrics = _all_rows(_policy(AlgorithmConfig()))
-    current, old, entropy = (_tensor(seed).double().tolist() for seed in (6, 1, 7))
-    gaps = [
-        abs(current[i][t] - old[i][t]) for i, length in enumerate(_LENGTHS) for t in range(length)
-    ]
-    assert metrics["log_prob_gap_max"] == pytest.approx(max(gaps))
+    entropy = _tensor(7).double().tolist()
     assert metrics["entropy"] == pytest.approx(_slow_mean(lambda i, t: entropy[i][t]), rel=1e-5)
+
+
+def test_tokens_are_weighted_and_the_denominators_stay() -> None:
+    weights = _tensor(8)
+    experience = _experience(list(range(_ROWS)), has_reference=False)
+    experience.info = {"token_weights": weights}
+    loss, _ = policy_objective(
+        _tensor(6),
+        _tensor(7),
+        experience,
+        AlgorithmConfig(policy_loss="reinforce"),
+        denominators=_DENOMINATORS,
+        kl_coef=0.0,
+    )
+    current, advantages, weight = (t.double().tolist() for t in (_tensor(6), _tensor(5), weights))
+    expected = _slow_mean(lambda i, t: -weight[i][t] * current[i][t] * advantages[i][t])
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_the_value_loss_is_clipped_around_the_old_value() -> None:
