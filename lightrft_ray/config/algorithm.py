@@ -117,6 +117,10 @@ class AlgorithmConfig(Section):
     """Estimator of the KL from sampled tokens."""
     use_kl_loss: bool = True
     """KL as a loss term (false: taken off the reward)."""
+    kl_target: PositiveFloat | None = None
+    """Mean KL of a token that the weight is steered towards, from init_kl_coef on (null: fixed)."""
+    kl_horizon: PositiveFloat | None = None
+    """Samples in which that weight changes by up to 20 percent (null: 10000)."""
     policy_loss: PolicyLossName = "ppo"
     """Loss of a response token, from its advantage and probability ratio."""
     loss_aggregation: LossAggregation = "token-mean"

@@ -46,6 +46,26 @@ def check_auxiliary_models(model: ModelConfig, algorithm: AlgorithmConfig) -> No
         )
 
 
+def check_kl(algorithm: AlgorithmConfig) -> None:
+    """Settings of a KL term that the run does not have, or of a controller that it does not have.
+
+    The KL is a part of the loss or of the reward by one switch, so that it can never be in both.
+    """
+    if algorithm.init_kl_coef == 0:
+        for name in ("kl_estimator", "use_kl_loss", "kl_target"):
+            default = AlgorithmConfig.model_fields[name].default
+            if getattr(algorithm, name) != default:
+                raise ValueError(
+                    f"algorithm.{name} does nothing with algorithm.init_kl_coef 0: set "
+                    f"algorithm.init_kl_coef above 0, or leave algorithm.{name} out"
+                )
+    if algorithm.kl_horizon is not None and algorithm.kl_target is None:
+        raise ValueError(
+            "algorithm.kl_horizon does nothing without algorithm.kl_target: set "
+            "algorithm.kl_target, or algorithm.kl_horizon to null"
+        )
+
+
 def check_attention(model: ModelConfig, placement: PlacementConfig, groups: Sequence[str]) -> None:
     """FlashAttention runs on GPUs only; `groups` are the used ones of actor, critic and ref."""
     if model.attn_implementation != "flash_attention_2":

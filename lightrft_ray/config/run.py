@@ -10,6 +10,7 @@ from lightrft_ray.config.checks import (
     check_auxiliary_models,
     check_cpu_ranks,
     check_group_size,
+    check_kl,
     check_micro_batch,
     check_overwriting,
     check_row_layout,
@@ -83,11 +84,14 @@ class RunConfig(Section):
         return self.rollout.rollout_batch_size * self.rollout.n_samples_per_prompt
 
     @property
+    def updates_per_step(self) -> int:
+        """Optimizer steps on the samples of one step."""
+        return self.trainer.max_epochs * (self.samples_per_step // self.trainer.train_batch_size)
+
+    @property
     def optimizer_steps(self) -> int:
         """Optimizer steps of the whole run: the length of the learning-rate schedule."""
-        trainer = self.trainer
-        updates = self.samples_per_step // trainer.train_batch_size
-        return trainer.num_steps * trainer.max_epochs * updates
+        return self.trainer.num_steps * self.updates_per_step
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -97,6 +101,7 @@ class RunConfig(Section):
         ranks = {"learner": self.learner_ranks}
         ranks |= {"critic": self.critic_ranks} if self.uses_critic else {}
         check_group_size(self.rollout, self.algorithm)
+        check_kl(self.algorithm)
         check_auxiliary_models(self.model, self.algorithm)
         check_attention(self.model, self.placement, groups)
         check_row_layout(self.model, self.trainer)

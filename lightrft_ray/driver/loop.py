@@ -24,7 +24,7 @@ from lightrft_ray.driver.stopwatch import Stopwatch
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.trainer.assemble import assemble_experience
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
-from lightrft_ray.trainer.kl import FixedKLController
+from lightrft_ray.trainer.kl import kl_controller
 from lightrft_ray.trainer.token_weights import weigh_tokens
 
 Record = dict[str, float]
@@ -44,7 +44,7 @@ class TrainingLoop:
             config, PromptSource(inputs.train_prompts, config.seed), workers.generator
         )
         self._scorer = Scorer(config, workers)
-        self._kl = FixedKLController(config.algorithm.init_kl_coef)
+        self._kl = kl_controller(config.algorithm)
         self._publisher = WeightPublisher(
             config,
             workers.learner,
@@ -79,10 +79,12 @@ class TrainingLoop:
             )
         with watch.phase("train"):
             updates = self._learn(batch, experience)
-        self._account(batch, experience)
+        used = self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
         record |= mismatch_record(weighting)
         record |= {"kl/coef": self._kl.value, "samples": self._samples}
+        if used and "kl/reference_mean" in record:
+            self._kl.update(record["kl/reference_mean"], used)
         record |= self._publish(watch)
         if self._evaluates_after(step):
             record |= self._evaluate(watch)
@@ -111,13 +113,18 @@ class TrainingLoop:
             record |= update_record(role, group.wait(references))
         return record
 
-    def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> None:
-        """Count prompts by what became of them: without any reward they trained nothing."""
+    def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> int:
+        """Count prompts by what became of them: without any reward they trained nothing.
+
+        Returns the number of samples that trained.
+        """
         has_actions = required_mask(experience).any(dim=1)
         used = batch.group_ids[has_actions].unique()
         self._rollouts.account.trained += len(used)
         self._rollouts.account.filtered += len(batch.groups) - len(used)
-        self._samples += int(has_actions.sum())
+        samples = int(has_actions.sum())
+        self._samples += samples
+        return samples
 
     def _publish(self, watch: Stopwatch) -> Record:
         with watch.phase("publish"):

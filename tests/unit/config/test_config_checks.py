@@ -123,6 +123,26 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
             }
         },
     ),
+    "an estimator of no KL": (
+        {"algorithm": {"kl_estimator": "k1"}},
+        ("algorithm.kl_estimator", "algorithm.init_kl_coef above 0"),
+        {"algorithm": {"kl_estimator": "k1", **KL}},
+    ),
+    "a place for no KL": (
+        {"algorithm": {"use_kl_loss": False}},
+        ("algorithm.use_kl_loss", "algorithm.init_kl_coef above 0"),
+        {"algorithm": {"use_kl_loss": False, **KL}},
+    ),
+    "a target without a KL": (
+        {"algorithm": {"kl_target": 0.1}},
+        ("algorithm.kl_target", "algorithm.init_kl_coef above 0"),
+        {"algorithm": {"kl_target": 0.1, **KL}},
+    ),
+    "a horizon without a target": (
+        {"algorithm": {"kl_horizon": 100.0, **KL}},
+        ("algorithm.kl_horizon to null", "algorithm.kl_target"),
+        {"algorithm": {"kl_horizon": 100.0, "kl_target": 0.1, **KL}},
+    ),
     "flash attention in float32": (
         {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
         ("model.attn_implementation", "model.dtype to bfloat16"),
