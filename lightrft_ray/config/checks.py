@@ -14,6 +14,7 @@ from lightrft_ray.config.sections import (
     DataConfig,
     ModelConfig,
     PlacementConfig,
+    RewardConfig,
     RolloutConfig,
     TrainerConfig,
 )
@@ -63,6 +64,22 @@ def check_kl(algorithm: AlgorithmConfig) -> None:
         raise ValueError(
             "algorithm.kl_horizon does nothing without algorithm.kl_target: set "
             "algorithm.kl_target, or algorithm.kl_horizon to null"
+        )
+
+
+def check_shaping(reward: RewardConfig, rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
+    """Shaping that cannot be computed, or that the advantages undo."""
+    buffer, longest = reward.overlong_buffer_len, rollout.generate_max_len
+    if buffer is not None and buffer > longest:
+        raise ValueError(
+            f"reward.overlong_buffer_len {buffer} is longer than a response can be: set it to "
+            f"rollout.generate_max_len {longest} or less"
+        )
+    if reward.reward_running_norm != "none" and algorithm.advantage_estimator == "group_norm":
+        raise ValueError(
+            f"reward.reward_running_norm {reward.reward_running_norm} does nothing with "
+            "algorithm.advantage_estimator group_norm, which divides by the deviation in the "
+            "group: set reward.reward_running_norm to none, or the estimator to dr_grpo"
         )
 
 

@@ -14,6 +14,7 @@ from lightrft_ray.config.checks import (
     check_micro_batch,
     check_overwriting,
     check_row_layout,
+    check_shaping,
     check_train_batch,
     check_warmup,
 )
@@ -102,6 +103,7 @@ class RunConfig(Section):
         ranks |= {"critic": self.critic_ranks} if self.uses_critic else {}
         check_group_size(self.rollout, self.algorithm)
         check_kl(self.algorithm)
+        check_shaping(self.reward, self.rollout, self.algorithm)
         check_auxiliary_models(self.model, self.algorithm)
         check_attention(self.model, self.placement, groups)
         check_row_layout(self.model, self.trainer)

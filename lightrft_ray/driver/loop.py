@@ -11,10 +11,10 @@ from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.publication import WeightPublisher
 from lightrft_ray.driver.records import (
+    assembly_record,
     batch_record,
     experience_record,
     memory_record,
-    mismatch_record,
     speed_record,
     update_record,
 )
@@ -22,10 +22,8 @@ from lightrft_ray.driver.rollout import RolloutManager
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.driver.stopwatch import Stopwatch
 from lightrft_ray.driver.workers import Workers
-from lightrft_ray.trainer.assemble import assemble_experience
+from lightrft_ray.trainer.assembler import Assembler
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
-from lightrft_ray.trainer.kl import kl_controller
-from lightrft_ray.trainer.token_weights import weigh_tokens
 
 Record = dict[str, float]
 
@@ -44,7 +42,7 @@ class TrainingLoop:
             config, PromptSource(inputs.train_prompts, config.seed), workers.generator
         )
         self._scorer = Scorer(config, workers)
-        self._kl = kl_controller(config.algorithm)
+        self._assembler = Assembler(config)
         self._publisher = WeightPublisher(
             config,
             workers.learner,
@@ -71,20 +69,15 @@ class TrainingLoop:
         with watch.phase("score"):
             scores = self._scorer.score(batch)
         with watch.phase("assemble"):
-            experience = assemble_experience(
-                batch.samples, scores, self._config.algorithm, kl_coef=self._kl.value
-            )
-            experience, weighting = weigh_tokens(
-                experience, batch.rollout_log_probs, self._config.algorithm
-            )
+            assembled = self._assembler.assemble(batch.samples, scores)
+            experience = assembled.experience
         with watch.phase("train"):
             updates = self._learn(batch, experience)
-        used = self._account(batch, experience)
+        self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
-        record |= mismatch_record(weighting)
-        record |= {"kl/coef": self._kl.value, "samples": self._samples}
-        if used and "kl/reference_mean" in record:
-            self._kl.update(record["kl/reference_mean"], used)
+        record |= assembly_record(assembled.metrics)
+        record |= {"kl/coef": self._assembler.kl_coef, "samples": self._samples}
+        self._assembler.steer_kl(experience)
         record |= self._publish(watch)
         if self._evaluates_after(step):
             record |= self._evaluate(watch)
@@ -101,7 +94,7 @@ class TrainingLoop:
                 experience,
                 batch_size=self._config.trainer.train_batch_size,
                 ranks=len(group),
-                kl_coef=self._kl.value,
+                kl_coef=self._assembler.kl_coef,
                 horizon=self._config.rollout.generate_max_len,
             )
             repeats = self._config.trainer.max_epochs - 1
@@ -113,18 +106,13 @@ class TrainingLoop:
             record |= update_record(role, group.wait(references))
         return record
 
-    def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> int:
-        """Count prompts by what became of them: without any reward they trained nothing.
-
-        Returns the number of samples that trained.
-        """
+    def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> None:
+        """Count prompts by what became of them: without any reward they trained nothing."""
         has_actions = required_mask(experience).any(dim=1)
         used = batch.group_ids[has_actions].unique()
         self._rollouts.account.trained += len(used)
         self._rollouts.account.filtered += len(batch.groups) - len(used)
-        samples = int(has_actions.sum())
-        self._samples += samples
-        return samples
+        self._samples += int(has_actions.sum())
 
     def _publish(self, watch: Stopwatch) -> Record:
         with watch.phase("publish"):

@@ -1,6 +1,6 @@
 """The numbers of a step's record; `observe.names` explains each of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 from torch import Tensor
@@ -29,6 +29,10 @@ _MISMATCH_METRICS = {
     "raw_token_ratio_max": "rollout/ratio_max",
     "hit_fraction": "rollout/corrected_fraction",
     "weight_mean": "rollout/correction_weight_mean",
+}
+_SHAPING_METRICS = {
+    "reward_clipped": "reward/clipped_fraction",
+    "overlong_penalty": "reward/overlong_penalty_mean",
 }
 _VALUE_METRICS = {"clip_fraction": "value/clip_fraction"}
 
@@ -90,8 +94,8 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     }
     if role == "value":
         return record | {name: values[key] for key, name in _VALUE_METRICS.items()}
-    record |= {name: values[key] for key, name in _POLICY_METRICS.items() if key in values}
-    record |= mismatch_record(merged)
+    record |= _named(merged, _POLICY_METRICS)
+    record |= _named(merged, _MISMATCH_METRICS)
     if "clip_frac_low" in values:  # some losses clip nothing
         record["policy/clip_fraction"] = values["clip_frac_low"] + values["clip_frac_high"]
     return record | {
@@ -100,13 +104,14 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     }
 
 
-def mismatch_record(metrics: Metrics) -> Record:
-    """Of `metrics`, those that compare the generators' log-probs with the learner's."""
-    return {
-        name: metrics[key].value().item()
-        for key, name in _MISMATCH_METRICS.items()
-        if key in metrics
-    }
+def assembly_record(metrics: Metrics) -> Record:
+    """Of making the experience: shaping, and the generators' log-probs against the learner's."""
+    return _named(metrics, _SHAPING_METRICS | _MISMATCH_METRICS)
+
+
+def _named(metrics: Metrics, names: Mapping[str, str]) -> Record:
+    """Values of those of `metrics` that `names` has a record's name for."""
+    return {name: metrics[key].value().item() for key, name in names.items() if key in metrics}
 
 
 def memory_record(workers: Workers | None) -> Record:

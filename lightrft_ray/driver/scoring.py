@@ -72,6 +72,8 @@ class Scorer:
             action_log_probs=batch.rollout_log_probs if recomputed is None else recomputed,
             base_action_log_probs=_gather(workers.reference, reference, batch),
             values=_gather(workers.critic, values, batch),
+            rollout_log_probs=batch.rollout_log_probs,
+            is_truncated=batch.is_truncated,
         )
 
 

@@ -63,6 +63,10 @@ METRICS: dict[str, Metric] = {
     "reward/failed": Metric(
         "samples", "samples without a reward: masked out of the loss, never scored 0", "down"
     ),
+    "reward/clipped_fraction": Metric("fraction", "rewards outside reward_clip_range", "down"),
+    "reward/overlong_penalty_mean": Metric(
+        "reward", "mean penalty of long responses, to be added to the reward", "up"
+    ),
     "advantage/mean": Metric("reward", "mean advantage over the response tokens", "none"),
     "advantage/std": Metric(
         "reward", "standard deviation of the advantages over the response tokens", "none"

@@ -33,8 +33,10 @@ _KL_INPUT_CLAMP, _KL_OUTPUT_CLAMP = 20.0, 10.0  # one far-off token must not dro
 class Scores:
     """What the models and the reward function said of a batch of B samples.
 
-    `rewards` (B,) is NaN where scoring failed: such a sample is masked out, never scored 0.
-    `group_ids` (B,) tells which samples share a prompt. Log-probs and values are (B, A).
+    `rewards` (B,) is NaN where scoring failed: such a sample is masked out, never scored 0. So are
+    those that `is_truncated` (B,) bool marks. Advantages are made of `shaped_rewards` (B,) where
+    given. `group_ids` (B,) tells which samples share a prompt. Log-probs and values are (B, A);
+    `rollout_log_probs` are the generator's.
     """
 
     rewards: Tensor
@@ -42,6 +44,9 @@ class Scores:
     action_log_probs: Tensor
     base_action_log_probs: Tensor | None = None
     values: Tensor | None = None
+    rollout_log_probs: Tensor | None = None
+    shaped_rewards: Tensor | None = None
+    is_truncated: Tensor | None = None
 
 
 def assemble_experience(
@@ -49,14 +54,17 @@ def assemble_experience(
 ) -> ExperienceVL:
     """Experience of a batched `samples`, in float32.
 
-    `info` holds, each (B,): `reward` (NaN where it failed), `kl` (mean of the response),
+    `info` holds, each (B,): `reward` (unshaped, NaN where it failed), `kl` (mean of the response),
     `response_length`, `total_length`, and `group_ids`.
     """
     if samples.action_mask is None:
         raise ValueError("assemble_experience takes the batched layout: action_mask is None")
-    has_reward = scores.rewards.isfinite()
-    mask = samples.action_mask & has_reward[:, None]
-    rewards = scores.rewards.where(has_reward, 0.0)
+    is_used = scores.rewards.isfinite()
+    if scores.is_truncated is not None:
+        is_used = is_used & ~scores.is_truncated
+    mask = samples.action_mask & is_used[:, None]
+    shaped = scores.rewards if scores.shaped_rewards is None else scores.shaped_rewards
+    rewards = shaped.where(is_used, 0.0)
     kl = _reference_kl(scores, mask, algorithm)
     in_reward = 0.0 if algorithm.use_kl_loss else kl_coef
     scored = _Scored(rewards, kl, mask, scores.group_ids, scores.values, in_reward, algorithm)

@@ -143,6 +143,29 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("algorithm.kl_horizon to null", "algorithm.kl_target"),
         {"algorithm": {"kl_horizon": 100.0, "kl_target": 0.1, **KL}},
     ),
+    "a reversed range of rewards": (
+        {"reward": {"reward_clip_range": [1.0, -1.0]}},
+        ("reward.reward_clip_range [1, -1]", "to null"),
+        {"reward": {"reward_clip_range": [-1.0, 1.0]}},
+    ),
+    "a penalty without a buffer": (
+        {"reward": {"overlong_penalty_factor": 0.5}},
+        ("reward.overlong_penalty_factor to null", "reward.overlong_buffer_len"),
+        {"reward": {"overlong_penalty_factor": 0.5, "overlong_buffer_len": 4}},
+    ),
+    "a buffer longer than responses": (
+        {"reward": {"overlong_buffer_len": 9}},
+        ("reward.overlong_buffer_len 9", "rollout.generate_max_len 8"),
+        {"reward": {"overlong_buffer_len": 8}},
+    ),
+    "a running norm below a norm in the group": (
+        {"reward": {"reward_running_norm": "scale"}},
+        ("reward.reward_running_norm to none", "algorithm.advantage_estimator group_norm"),
+        {
+            "reward": {"reward_running_norm": "scale"},
+            "algorithm": {"advantage_estimator": "dr_grpo"},
+        },
+    ),
     "flash attention in float32": (
         {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
         ("model.attn_implementation", "model.dtype to bfloat16"),

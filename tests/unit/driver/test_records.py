@@ -9,7 +9,12 @@ from rollouts import rollout_group, sample
 
 from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.records import (
+    _MISMATCH_METRICS,
+    _POLICY_METRICS,
+    _SHAPING_METRICS,
+    _VALUE_METRICS,
     _explained_variance,
+    assembly_record,
     batch_record,
     experience_record,
     memory_record,
@@ -127,6 +132,18 @@ def test_a_loss_without_a_clip_has_no_clip_fraction() -> None:
     record = update_record("policy", [(measured, _results(1.0))])
     assert record["policy/clip_fraction_dual"] == 0.25
     assert set(record) <= set(METRICS)
+
+
+def test_shaping_and_mismatch_are_recorded_where_there_are_any() -> None:
+    assert assembly_record({}) == {}
+    mean = Mean(torch.tensor(1.0), torch.tensor(4))
+    record = assembly_record({"reward_clipped": mean, "mismatch_k1": mean, "ess": mean})
+    assert record == {"reward/clipped_fraction": 0.25, "rollout/mismatch_k1": 0.25}
+
+
+def test_every_name_of_a_record_is_explained() -> None:
+    tables = (_POLICY_METRICS, _VALUE_METRICS, _MISMATCH_METRICS, _SHAPING_METRICS)
+    assert {name for table in tables for name in table.values()} <= set(METRICS)
 
 
 def test_skipped_updates_have_no_gradient_norm() -> None:

@@ -325,6 +325,30 @@ def test_failed_rewards_are_masked_and_not_scored_0(rows: tuple[int, ...]) -> No
     torch.testing.assert_close(experience.advantages[:, 0], torch.tensor(expected))
 
 
+def _rows_of_scores(scores: Scores, rows: list[int]) -> dict[str, Any]:
+    return {name: value if value is None else value[rows] for name, value in vars(scores).items()}
+
+
+def test_truncated_responses_are_left_out_like_failed_ones() -> None:
+    is_truncated = torch.tensor([row in (0, 3) for row in range(len(_LENGTHS))])
+    masked = _assemble(_scores(is_truncated=is_truncated))
+    failed = _assemble(_scores(rewards=_failed(0, 3)))
+    assert torch.equal(masked.action_mask, failed.action_mask)
+    assert torch.equal(masked.advantages, failed.advantages)
+    assert masked.info is not None
+    assert torch.equal(masked.info["reward"], _scores().rewards)
+
+
+def test_advantages_are_made_of_shaped_rewards_and_the_record_is_not() -> None:
+    scores = _scores(shaped_rewards=_scores().rewards * 3 + torch.arange(8.0))
+    experience = _assemble(scores, advantage_estimator="dr_grpo")
+    assert scores.shaped_rewards is not None
+    expected = _slow_centred(scores.shaped_rewards.tolist())
+    torch.testing.assert_close(experience.advantages[:, 0], torch.tensor(expected))
+    assert experience.info is not None
+    assert torch.equal(experience.info["reward"], scores.rewards)
+
+
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("use_kl_loss", [True, False])
 def test_failed_samples_change_nothing_of_the_others(estimator: str, use_kl_loss: bool) -> None:
@@ -339,7 +363,7 @@ def test_failed_samples_change_nothing_of_the_others(estimator: str, use_kl_loss
     kept = [row for row in range(len(_LENGTHS)) if row not in rows]
     scores = _scores(rewards=_failed(*rows))
     whole = assemble_experience(_samples(), scores, algorithm, kl_coef=0.2)
-    samples, part = _samples(), {name: value[kept] for name, value in vars(scores).items()}
+    samples, part = _samples(), _rows_of_scores(scores, kept)
     assert samples.action_mask is not None
     without = assemble_experience(
         replace(
