@@ -3,6 +3,9 @@
 from collections.abc import Callable
 from dataclasses import replace
 
+import torch
+from torch import Tensor
+
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
@@ -20,6 +23,7 @@ from lightrft_ray.driver.records import (
 )
 from lightrft_ray.driver.rollout import RolloutManager
 from lightrft_ray.driver.scoring import Scorer
+from lightrft_ray.driver.selection import RewardSelection
 from lightrft_ray.driver.stopwatch import Stopwatch
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.trainer.assembler import Assembler
@@ -42,6 +46,7 @@ class TrainingLoop:
             config, PromptSource(inputs.train_prompts, config.seed), workers.generator
         )
         self._scorer = Scorer(config, workers)
+        self._selection = RewardSelection(config, self._rollouts, self._scorer)
         self._assembler = Assembler(config)
         self._publisher = WeightPublisher(
             config,
@@ -64,10 +69,9 @@ class TrainingLoop:
     def _step(self, step: int) -> Record:
         watch = Stopwatch()
         with watch.phase("generate"):
-            groups = self._rollouts.next_batch()
-            batch = RolloutBatch.of(groups, self._pad_token_id)
+            batch, rewards, drawn = self._next_batch()
         with watch.phase("score"):
-            scores = self._scorer.score(batch)
+            scores = self._scorer.score(batch, rewards)
         with watch.phase("assemble"):
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
@@ -75,13 +79,23 @@ class TrainingLoop:
             updates = self._learn(batch, experience)
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
-        record |= assembly_record(assembled.metrics)
+        record |= drawn | assembly_record(assembled.metrics)
         record |= {"kl/coef": self._assembler.kl_coef, "samples": self._samples}
         self._assembler.steer_kl(experience)
         record |= self._publish(watch)
         if self._evaluates_after(step):
             record |= self._evaluate(watch)
         return self._finish(record, watch)
+
+    def _next_batch(self) -> tuple[RolloutBatch, Tensor | None, Record]:
+        """The samples to train on, and their rewards where these decided which they are."""
+        if not self._selection.is_needed:
+            return RolloutBatch.of(self._rollouts.next_batch(), self._pad_token_id), None, {}
+        collected = self._selection.next_batch()
+        chosen = collected.groups
+        batch = RolloutBatch.of([each.group for each in chosen], self._pad_token_id)
+        record = {"rollout/batches_drawn": float(collected.batches)}
+        return batch, torch.cat([each.rewards for each in chosen]), record
 
     def _learn(self, batch: RolloutBatch, experience: ExperienceVL) -> Record:
         """Train critic and policy side by side, `max_epochs` times over the batch."""

@@ -11,6 +11,7 @@ from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.masked import masked_mean
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics, metric_values
 from lightrft_ray.trainer.moments import Moments
+from lightrft_ray.trainer.selection import informative_groups
 from lightrft_ray.workers.deepspeed_engine import StepResult
 
 Record = dict[str, float]
@@ -60,6 +61,7 @@ def experience_record(experience: ExperienceVL) -> Record:
     record = {
         "reward/mean": float(rewards.mean()),
         "reward/std": float(rewards.std()) if len(rewards) > 1 else 0.0,
+        "reward/informative_groups": _informative_share(info["reward"], info["group_ids"]),
         "reward/failed": int((~info["reward"].isfinite()).sum()),
         "advantage/mean": float(used.mean()),
         "advantage/std": float(used.std()) if len(used) > 1 else 0.0,
@@ -71,6 +73,13 @@ def experience_record(experience: ExperienceVL) -> Record:
             experience.values[mask], experience.returns[mask]
         )
     return record
+
+
+def _informative_share(rewards: Tensor, group_ids: Tensor) -> float:
+    """Prompt groups whose rewards differ, of all."""
+    scored = rewards.isfinite()
+    kept = informative_groups(rewards[scored], group_ids[scored], keep_singletons=False)
+    return len(kept.group_ids) / max(len(group_ids.unique()), 1)
 
 
 def _explained_variance(values: Tensor, returns: Tensor) -> float:

@@ -37,6 +37,9 @@ METRICS: dict[str, Metric] = {
     "rollout/truncated_fraction": Metric(
         "fraction", "responses cut by the length limit before an end token", "down"
     ),
+    "rollout/batches_drawn": Metric(
+        "batches", "batches generated for the step where rewards select what is trained on", "down"
+    ),
     "rollout/log_prob_gap_max": Metric(
         "nats", "largest absolute difference of a token's rollout and learner log-prob", "down"
     ),
@@ -60,6 +63,9 @@ METRICS: dict[str, Metric] = {
     ),
     "reward/mean": Metric("reward", "mean reward of the step's samples", "up"),
     "reward/std": Metric("reward", "standard deviation of the step's rewards", "none"),
+    "reward/informative_groups": Metric(
+        "fraction", "prompts of the batch whose samples do not all have the same reward", "none"
+    ),
     "reward/failed": Metric(
         "samples", "samples without a reward: masked out of the loss, never scored 0", "down"
     ),
@@ -110,7 +116,9 @@ METRICS: dict[str, Metric] = {
     ),
     "data/trained": Metric("prompts", "prompts trained on, since the start", "up"),
     "data/filtered": Metric(
-        "prompts", "prompts left out by dynamic sampling, since the start", "none"
+        "prompts",
+        "prompts left out by dynamic sampling or without any reward, since the start",
+        "none",
     ),
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),

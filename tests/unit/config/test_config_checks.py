@@ -13,6 +13,7 @@ FLASH: Values = {"attn_implementation": "flash_attention_2", "dtype": "bfloat16"
 PADDED: Values = {"row_layout": "padded"}
 KL: Values = {"init_kl_coef": 0.1}
 GAE: Values = {"advantage_estimator": "gae"}
+SINGLES: Values = {"n_samples_per_prompt": 1, "rollout_batch_size": 256}
 LEARNER: Values = {"old_log_probs": "learner"}
 # Settings that contradict, the names the error must hold, and the same settings with its remedy.
 CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
@@ -165,6 +166,21 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
             "reward": {"reward_running_norm": "scale"},
             "algorithm": {"advantage_estimator": "dr_grpo"},
         },
+    ),
+    "dynamic sampling with one sample": (
+        {"rollout": {"dynamic_sampling": True, **SINGLES}, "algorithm": GAE},
+        ("rollout.n_samples_per_prompt to 2", "rollout.dynamic_sampling to false"),
+        {"rollout": {"dynamic_sampling": True}, "algorithm": GAE},
+    ),
+    "a limit of nothing": (
+        {"rollout": {"dynamic_sampling_max_batches": 3}},
+        ("rollout.dynamic_sampling to true", "rollout.dynamic_sampling_max_batches to null"),
+        {"rollout": {"dynamic_sampling_max_batches": 3, "dynamic_sampling": True}},
+    ),
+    "the best of as many": (
+        {"rollout": {"best_of_n": 8}},
+        ("rollout.best_of_n 8", "rollout.n_samples_per_prompt 8"),
+        {"rollout": {"best_of_n": 9}},
     ),
     "flash attention in float32": (
         {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},

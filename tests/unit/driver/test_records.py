@@ -57,7 +57,10 @@ def _experience(**changes: object) -> ExperienceVL:
         "advantages": torch.tensor([[1.0, 2.0], [6.0, 99.0], [99.0, 99.0]]),
         "kl": torch.tensor([[0.1, 0.2], [0.6, 99.0], [99.0, 99.0]]),
         "action_mask": _MASK,
-        "info": {"reward": torch.tensor([1.0, 0.5, math.nan])},
+        "info": {
+            "reward": torch.tensor([1.0, 0.5, math.nan]),
+            "group_ids": torch.tensor([0, 0, 1]),
+        },
     }
     return ExperienceVL(**{**tensors, **changes})
 
@@ -68,6 +71,7 @@ def test_statistics_leave_out_failed_samples_and_padding() -> None:
         {
             "reward/mean": 0.75,
             "reward/std": math.sqrt(0.125),
+            "reward/informative_groups": 0.5,
             "reward/failed": 1,
             "advantage/mean": 3.0,
             "advantage/std": math.sqrt(7),
