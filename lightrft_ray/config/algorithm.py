@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, PositiveFloat, mo
 from lightrft_ray.config.fields import (
     AtLeastOne,
     Fraction,
+    PositiveFraction,
     Section,
     reject_unused,
     resolve_estimator_alias,
@@ -141,6 +142,10 @@ class AlgorithmConfig(Section):
     """Sharpness of the soft gate where the advantage is positive (sapo only; null: 1.0)."""
     sapo_tau_neg: PositiveFloat | None = None
     """Sharpness of the soft gate where it is not (sapo only; null: 1.05)."""
+    entropy_coef: NonNegativeFloat = 0.0
+    """Weight of the entropy bonus in the policy loss."""
+    high_entropy_token_ratio: PositiveFraction = 1.0
+    """Share of a batch's tokens that are trained on: those of the highest entropy (1: all)."""
     value_clip: PositiveFloat = 0.2
     """Largest change of a value in the critic's loss."""
     old_log_probs: Literal["rollout", "learner"] = "rollout"
@@ -189,6 +194,21 @@ class AlgorithmConfig(Section):
                 f"algorithm.policy_loss {self.policy_loss} takes one advantage a response, and "
                 "algorithm.advantage_estimator gae gives one a token: set algorithm.policy_loss to "
                 "gspo_token, or algorithm.advantage_estimator to group_norm"
+            )
+        return self
+
+    @property
+    def selects_by_entropy(self) -> bool:
+        """Whether only some tokens are trained on, which needs the entropy before the update."""
+        return self.high_entropy_token_ratio < 1
+
+    @model_validator(mode="after")
+    def _entropy_is_known(self) -> Self:
+        if self.selects_by_entropy and self.old_log_probs == "rollout":
+            raise ValueError(
+                "algorithm.high_entropy_token_ratio needs the learner's entropy before the update: "
+                "set algorithm.old_log_probs to learner, or "
+                "algorithm.high_entropy_token_ratio to 1.0"
             )
         return self
 

@@ -67,11 +67,13 @@ class Scorer:
         pending = start_rewards(workers.reward, _pairs(batch.groups)) if rewards is None else []
         reference = _start_shared(workers.reference, "log_probs", batch.tokens)
         values = _start_shared(workers.critic, "values", batch.tokens)
-        learner = workers.learner if self._config.algorithm.old_log_probs == "learner" else None
-        own = _start_shared(learner, "log_probs", batch.tokens)
+        algorithm = self._config.algorithm
+        learner = workers.learner if algorithm.old_log_probs == "learner" else None
+        method = "log_probs_and_entropy" if algorithm.selects_by_entropy else "log_probs"
+        own = _start_shared(learner, method, batch.tokens)
         if rewards is None:
             rewards = self._wait_rewards(pending)
-        recomputed = _gather(learner, own, batch)
+        recomputed, entropy = _gather_pair(learner, own, batch)
         return Scores(
             rewards=rewards,
             group_ids=batch.group_ids,
@@ -79,6 +81,7 @@ class Scorer:
             base_action_log_probs=_gather(workers.reference, reference, batch),
             values=_gather(workers.critic, values, batch),
             rollout_log_probs=batch.rollout_log_probs,
+            action_entropy=entropy,
             is_truncated=batch.is_truncated,
         )
 
@@ -140,3 +143,14 @@ def _gather(
     if group is None:
         return None
     return batch.padded(np.concatenate(group.wait(pending)))
+
+
+def _gather_pair(
+    learner: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+) -> tuple[Tensor | None, Tensor | None]:
+    """Log-probs and, where they were asked for, entropies."""
+    if learner is None:
+        return None, None
+    rows = np.atleast_2d(np.concatenate(learner.wait(pending), axis=-1))
+    entropy = batch.padded(rows[1]) if len(rows) > 1 else None
+    return batch.padded(rows[0]), entropy

@@ -36,7 +36,7 @@ class Scores:
     `rewards` (B,) is NaN where scoring failed: such a sample is masked out, never scored 0. So are
     those that `is_truncated` (B,) bool marks. Advantages are made of `shaped_rewards` (B,) where
     given. `group_ids` (B,) tells which samples share a prompt. Log-probs and values are (B, A);
-    `rollout_log_probs` are the generator's.
+    `rollout_log_probs` are the generator's, `action_entropy` is the learner's before the update.
     """
 
     rewards: Tensor
@@ -45,6 +45,7 @@ class Scores:
     base_action_log_probs: Tensor | None = None
     values: Tensor | None = None
     rollout_log_probs: Tensor | None = None
+    action_entropy: Tensor | None = None
     shaped_rewards: Tensor | None = None
     is_truncated: Tensor | None = None
 
@@ -83,6 +84,7 @@ def assemble_experience(
         attention_mask=samples.attention_mask,
         action_mask=mask,  # type: ignore[arg-type]
         kl=kl,
+        action_entropy=scores.action_entropy,
         info={
             "reward": scores.rewards,
             "kl": masked_mean(kl, mask, dim=1),

@@ -8,7 +8,7 @@ from functools import partial
 from torch import Tensor
 
 from lightrft_ray.config import AlgorithmConfig
-from lightrft_ray.trainer.aggregation import Denominators
+from lightrft_ray.trainer.aggregation import Denominators, aggregate
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.metric_sums import Mean, Metrics
 from lightrft_ray.trainer.policy_losses import POLICY_LOSSES, KLPenalty, policy_loss
@@ -50,9 +50,9 @@ def policy_objective(
     denominators: Denominators,
     kl_coef: float,
 ) -> tuple[Tensor, Metrics]:
-    """The policy loss with the KL term where it is part of the loss, and its metrics.
+    """The policy loss with the KL term and the entropy bonus where it has them, and its metrics.
 
-    `log_probs` (B, A) carries the gradient, `entropy` (B, A) is a metric. Denominators are those
+    `log_probs` (B, A) and, for a bonus, `entropy` (B, A) carry the gradient. Denominators are those
     of the whole optimizer step, so that the losses of micro-batches and ranks add up. Tokens are
     weighted by `experience.info["token_weights"]` where there are any.
     """
@@ -68,11 +68,15 @@ def policy_objective(
         token_weights=(experience.info or {}).get("token_weights"),
         kl_penalty=_kl_penalty(experience, algorithm, kl_coef),
     )
+    loss = result.loss
+    if algorithm.entropy_coef > 0:
+        bonus = aggregate(entropy, mask, mode=algorithm.loss_aggregation, denominators=denominators)
+        loss = loss - algorithm.entropy_coef * bonus
     own: Metrics = {
-        "loss": _loss_metric(result.loss, mask, denominators),
+        "loss": _loss_metric(loss, mask, denominators),
         "entropy": Mean.of(entropy, mask),
     }
-    return result.loss, result.metrics | own
+    return loss, result.metrics | own
 
 
 def value_objective(

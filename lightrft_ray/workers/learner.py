@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import ray
+import torch
 from ray import ObjectRef
 from torch import Tensor
 
@@ -75,7 +76,10 @@ class PolicyLearner:
     def _objective(
         self, rows: Rows, experience: ExperienceVL, batch: RankBatch
     ) -> tuple[Tensor, Metrics]:
-        log_probs, entropy = self._trainable.engine(rows, self._sampling)
+        trains_entropy = self._config.algorithm.entropy_coef > 0
+        log_probs, entropy = self._trainable.engine(
+            rows, self._sampling, trains_entropy=trains_entropy
+        )
         loss, metrics = policy_objective(
             log_probs,
             entropy,
@@ -104,6 +108,17 @@ class PolicyLearner:
         distribution = sampling or self._sampling
         return score_actions(
             groups, size, self._rows, lambda rows: self._trainable.engine(rows, distribution)[0]
+        )
+
+    def log_probs_and_entropy(self, groups: Sequence[GroupTokens]) -> np.ndarray:
+        """As `log_probs`, with the entropies in a second row: (2, M) float32."""
+        self._trainable.engine.eval()
+        size = self._config.trainer.micro_rollout_batch_size
+        return score_actions(
+            groups,
+            size,
+            self._rows,
+            lambda rows: torch.stack(self._trainable.engine(rows, self._sampling)),
         )
 
     def export_weights(self) -> list[tuple[BucketSpec, ObjectRef]]:

@@ -182,6 +182,11 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("rollout.best_of_n 8", "rollout.n_samples_per_prompt 8"),
         {"rollout": {"best_of_n": 9}},
     ),
+    "tokens by an entropy that nobody knows": (
+        {"algorithm": {"high_entropy_token_ratio": 0.2}},
+        ("algorithm.old_log_probs to learner", "algorithm.high_entropy_token_ratio to 1.0"),
+        {"algorithm": {"high_entropy_token_ratio": 0.2, **LEARNER}},
+    ),
     "flash attention in float32": (
         {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
         ("model.attn_implementation", "model.dtype to bfloat16"),

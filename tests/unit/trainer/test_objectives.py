@@ -238,6 +238,34 @@ def test_a_setting_is_checked_for_the_losses_that_take_it() -> None:
     assert takers == POLICY_LOSS_SETTINGS
 
 
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_the_entropy_bonus_is_aggregated_like_the_loss(mode: Any) -> None:
+    entropy = _tensor(7).requires_grad_()
+    losses = []
+    for coef in (0.0, 0.1):
+        loss, metrics = policy_objective(
+            _tensor(6),
+            entropy,
+            _experience(list(range(_ROWS)), has_reference=False),
+            AlgorithmConfig(loss_aggregation=mode, entropy_coef=coef),
+            denominators=_DENOMINATORS,
+            kl_coef=0.0,
+        )
+        losses.append(loss)
+        assert metric_values(metrics)["loss"] == pytest.approx(loss.item())
+    (gradient,) = torch.autograd.grad(losses[1], entropy)
+    used = sum(length > 0 for length in _LENGTHS)
+    lengths = torch.tensor(_LENGTHS)[:, None].clamp(min=1)
+    weights = {
+        "token-mean": torch.full((_ROWS, 1), 1 / sum(_LENGTHS)),
+        "seq-mean-token-mean": 1 / (lengths * used),
+    }[mode]
+    weights = weights.expand(_ROWS, _WIDTH).where(_MASK, 0.0)
+    torch.testing.assert_close(gradient, -0.1 * weights)
+    bonus = (entropy.detach().where(_MASK, 0.0) * weights).sum()
+    torch.testing.assert_close(losses[0] - losses[1], 0.1 * bonus)
+
+
 @pytest.mark.parametrize("mode", get_args(LossAggregation))
 def test_the_tokens_losses_are_aggregated_as_told(mode: Any) -> None:
     """Of the loss −A · log π, one float at a time."""

@@ -18,11 +18,16 @@ _MASK = torch.tensor([[1, 1, 1], [1, 1, 0], [0, 0, 0]]).bool()
 _ROLLOUT = torch.tensor([[-1.0, -2.0, -1.0], [-3.0, -1.0, 1e30], [1e30, 1e30, 1e30]])
 # Probability ratios of the learner to the generator: 3, 1/4, 1 and 2, 1.
 _LEARNER = _ROLLOUT + torch.tensor([[3.0, 0.25, 1.0], [2.0, 1.0, 1.0], [1.0, 1.0, 1.0]]).log()
+_ENTROPY = torch.tensor([[0.1, 0.5, 0.4], [0.2, 0.3, 1e30], [1e30, 1e30, 1e30]])
 
 
 def _weigh(**settings: Any) -> tuple[Tensor | None, dict[str, float]]:
     experience = ExperienceVL(
-        torch.zeros(3, 0), action_log_probs=_LEARNER, action_mask=_MASK, info={"reward": _MASK}
+        torch.zeros(3, 0),
+        action_log_probs=_LEARNER,
+        action_mask=_MASK,
+        action_entropy=_ENTROPY,
+        info={"reward": _MASK},
     )
     algorithm = AlgorithmConfig(**{"old_log_probs": "learner", **settings})
     weighed, metrics = weigh_tokens(experience, _ROLLOUT, algorithm)
@@ -89,6 +94,20 @@ def test_the_mismatch_is_always_measured(correction: str) -> None:
 
 def test_with_the_generators_log_probs_below_the_ratio_there_is_nothing_to_weigh() -> None:
     assert _weigh(old_log_probs="rollout") == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("correction", "expected"),
+    [
+        ("none", [[0, 1, 1], [0, 0, 0], [0, 0, 0]]),
+        ("token_truncate", [[0, 0.25, 1], [0, 0, 0], [0, 0, 0]]),
+    ],
+)
+def test_tokens_of_low_entropy_are_left_out(correction: str, expected: list[list[float]]) -> None:
+    """Two fifths of the batch's five tokens, whichever samples they are in."""
+    weights, _ = _weigh(off_policy_correction=correction, high_entropy_token_ratio=0.4)
+    assert weights is not None
+    torch.testing.assert_close(weights, torch.tensor(expected, dtype=torch.float32))
 
 
 def test_every_correction_can_be_chosen() -> None:
