@@ -1,7 +1,6 @@
 """The training loop: generate, score, assemble, learn, publish, evaluate."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -10,7 +9,6 @@ from lightrft_ray.config import RunConfig
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.evaluation import Evaluator
-from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.publication import WeightPublisher
 from lightrft_ray.driver.records import (
@@ -19,12 +17,12 @@ from lightrft_ray.driver.records import (
     experience_record,
     memory_record,
     speed_record,
-    update_record,
 )
 from lightrft_ray.driver.rollout import RolloutManager
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.driver.selection import RewardSelection
 from lightrft_ray.driver.stopwatch import Stopwatch
+from lightrft_ray.driver.updates import Updater
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.trainer.assembler import Assembler
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
@@ -48,6 +46,7 @@ class TrainingLoop:
         self._scorer = Scorer(config, workers)
         self._selection = RewardSelection(config, self._rollouts, self._scorer)
         self._assembler = Assembler(config)
+        self._updater = Updater(config, workers)
         self._publisher = WeightPublisher(
             config,
             workers.learner,
@@ -76,7 +75,7 @@ class TrainingLoop:
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
         with watch.phase("train"):
-            updates = self._learn(batch, experience)
+            updates = self._updater.train(batch.tokens, experience, kl_coef=self._assembler.kl_coef)
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
         record |= drawn | assembly_record(assembled.metrics)
@@ -96,29 +95,6 @@ class TrainingLoop:
         batch = RolloutBatch.of([each.group for each in chosen], self._pad_token_id)
         record = {"rollout/batches_drawn": float(collected.batches)}
         return batch, torch.cat([each.rewards for each in chosen]), record
-
-    def _learn(self, batch: RolloutBatch, experience: ExperienceVL) -> Record:
-        """Train critic and policy side by side, `max_epochs` times over the batch."""
-        pending = []
-        for role, group in (("value", self._workers.critic), ("policy", self._workers.learner)):
-            if group is None:
-                continue
-            shares = divide_batch(
-                batch.tokens,
-                experience,
-                batch_size=self._config.trainer.train_batch_size,
-                ranks=len(group),
-                kl_coef=self._assembler.kl_coef,
-                horizon=self._config.rollout.generate_max_len,
-            )
-            repeats = self._config.trainer.max_epochs - 1
-            again = [[replace(batch, is_first=False) for batch in share] for share in shares]
-            passes = [first + rest * repeats for first, rest in zip(shares, again, strict=True)]
-            pending.append((role, group, group.start_each("train", passes)))
-        record: Record = {}
-        for role, group, references in pending:
-            record |= update_record(role, group.wait(references))
-        return record
 
     def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> None:
         """Count prompts by what became of them: without any reward they trained nothing."""

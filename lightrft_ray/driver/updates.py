@@ -1,0 +1,61 @@
+"""A step's updates of critic and policy, side by side."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lightrft_ray.config import RunConfig
+from lightrft_ray.driver.partition import divide_batch
+from lightrft_ray.driver.records import update_record
+from lightrft_ray.driver.workers import Workers
+from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.workers.batches import RankBatch
+from lightrft_ray.workers.messages import GroupTokens
+
+Record = dict[str, float]
+
+
+class Updater:
+    """Divides experience over the ranks and has them train on it."""
+
+    def __init__(self, config: RunConfig, workers: Workers) -> None:
+        self._config = config
+        self._workers = workers
+
+    def train(
+        self,
+        groups: Sequence[GroupTokens],
+        experience: ExperienceVL,
+        *,
+        kl_coef: float,
+    ) -> Record:
+        """Train critic and policy `max_epochs` times on a batch; the numbers of the updates."""
+        pending = []
+        for role, group in (("value", self._workers.critic), ("policy", self._workers.learner)):
+            if group is not None:
+                passes = self._passes(groups, experience, ranks=len(group), kl_coef=kl_coef)
+                pending.append((role, group, group.start_each("train", passes)))
+        record: Record = {}
+        for role, group, references in pending:
+            record |= update_record(role, group.wait(references))
+        return record
+
+    def _passes(
+        self,
+        groups: Sequence[GroupTokens],
+        experience: ExperienceVL,
+        *,
+        ranks: int,
+        kl_coef: float,
+    ) -> list[list[RankBatch]]:
+        """Each rank's share of all optimizer steps, in order."""
+        first = divide_batch(
+            groups,
+            experience,
+            batch_size=self._config.trainer.train_batch_size,
+            ranks=ranks,
+            kl_coef=kl_coef,
+            horizon=self._config.rollout.generate_max_len,
+        )
+        repeats = self._config.trainer.max_epochs - 1
+        again = [[replace(batch, is_first=False) for batch in share] for share in first]
+        return [share + rest * repeats for share, rest in zip(first, again, strict=True)]
