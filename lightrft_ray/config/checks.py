@@ -154,6 +154,22 @@ def check_micro_batch(trainer: TrainerConfig, ranks: Mapping[str, int]) -> None:
             )
 
 
+def check_critic_warmup(trainer: TrainerConfig, algorithm: AlgorithmConfig) -> None:
+    """There must be a critic to warm up, and a step left for the policy."""
+    warmup, steps = trainer.critic_warmup_steps, trainer.num_steps
+    if warmup > 0 and algorithm.advantage_estimator != "gae":
+        raise ValueError(
+            f"trainer.critic_warmup_steps {warmup} is set but algorithm.advantage_estimator "
+            f"{algorithm.advantage_estimator} uses no critic: set "
+            "algorithm.advantage_estimator to gae, or trainer.critic_warmup_steps to 0"
+        )
+    if warmup >= steps:
+        raise ValueError(
+            f"trainer.critic_warmup_steps {warmup} leaves the policy none of "
+            f"trainer.num_steps {steps}: set trainer.critic_warmup_steps below {steps}"
+        )
+
+
 def check_warmup(trainer: TrainerConfig, optimizer_steps: int) -> None:
     """A warm-up as long as the run never reaches the learning rate that was asked for."""
     if trainer.lr_warmup_steps >= optimizer_steps:

@@ -9,6 +9,7 @@ from lightrft_ray.config.checks import (
     check_attention,
     check_auxiliary_models,
     check_cpu_ranks,
+    check_critic_warmup,
     check_group_size,
     check_kl,
     check_micro_batch,
@@ -91,7 +92,13 @@ class RunConfig(Section):
 
     @property
     def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run: the length of the learning-rate schedule."""
+        """Optimizer steps of the policy in the whole run: the length of its schedule."""
+        steps = self.trainer.num_steps - self.trainer.critic_warmup_steps
+        return steps * self.updates_per_step
+
+    @property
+    def critic_optimizer_steps(self) -> int:
+        """Optimizer steps of the critic in the whole run."""
         return self.trainer.num_steps * self.updates_per_step
 
     @model_validator(mode="after")
@@ -110,6 +117,7 @@ class RunConfig(Section):
         check_cpu_ranks(self.placement, groups)
         check_train_batch(self.samples_per_step, self.trainer, ranks)
         check_micro_batch(self.trainer, ranks)
+        check_critic_warmup(self.trainer, self.algorithm)
         check_warmup(self.trainer, self.optimizer_steps)
         if self.overwrite_output:
             check_overwriting(self.output_dir, self.model, self.data)

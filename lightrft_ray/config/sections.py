@@ -206,6 +206,8 @@ class TrainerConfig(Section):
     """Peak learning rate of the policy."""
     critic_learning_rate: NonNegativeFloat = 1e-3
     """Peak learning rate of the critic."""
+    critic_warmup_steps: NonNegativeInt = 0
+    """First steps of the run in which the critic alone is trained."""
     lr_warmup_steps: NonNegativeInt = 0
     """Optimizer steps over which the learning rate rises from 0."""
     lr_scheduler: Literal["constant", "cosine", "linear"] = "constant"

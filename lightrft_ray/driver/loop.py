@@ -75,7 +75,9 @@ class TrainingLoop:
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
         with watch.phase("train"):
-            updates = self._updater.train(batch.tokens, experience, kl_coef=self._assembler.kl_coef)
+            updates = self._updater.train(
+                step, batch.tokens, experience, kl_coef=self._assembler.kl_coef
+            )
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
         record |= drawn | assembly_record(assembled.metrics)

@@ -8,6 +8,7 @@ from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.records import update_record
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.batches import RankBatch
 from lightrft_ray.workers.messages import GroupTokens
 
@@ -23,6 +24,7 @@ class Updater:
 
     def train(
         self,
+        step: int,
         groups: Sequence[GroupTokens],
         experience: ExperienceVL,
         *,
@@ -30,14 +32,21 @@ class Updater:
     ) -> Record:
         """Train critic and policy `max_epochs` times on a batch; the numbers of the updates."""
         pending = []
-        for role, group in (("value", self._workers.critic), ("policy", self._workers.learner)):
-            if group is not None:
-                passes = self._passes(groups, experience, ranks=len(group), kl_coef=kl_coef)
-                pending.append((role, group, group.start_each("train", passes)))
+        for role, group in self._trained(step):
+            passes = self._passes(groups, experience, ranks=len(group), kl_coef=kl_coef)
+            pending.append((role, group, group.start_each("train", passes)))
         record: Record = {}
         for role, group, references in pending:
             record |= update_record(role, group.wait(references))
         return record
+
+    def _trained(self, step: int) -> list[tuple[str, ActorGroup]]:
+        """The groups that learn in a step, by the prefix of their metrics."""
+        critic = self._workers.critic
+        critics = [] if critic is None else [("value", critic)]
+        if step <= self._config.trainer.critic_warmup_steps:
+            return critics
+        return [*critics, ("policy", self._workers.learner)]
 
     def _passes(
         self,

@@ -60,7 +60,9 @@ class PolicyLearner:
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(self._model)
         policy = TokenPolicy(self._model)
-        self._trainable = TrainableModel(policy, config, config.trainer.actor_learning_rate)
+        self._trainable = TrainableModel(
+            policy, config, config.trainer.actor_learning_rate, config.optimizer_steps
+        )
         self._rows = RowBuilder(
             config.trainer.row_layout,
             position_rule(self._model.config),

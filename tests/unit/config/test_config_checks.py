@@ -293,6 +293,16 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("trainer.lr_warmup_steps below 5", "trainer.num_steps 5"),
         {"trainer": {"num_steps": 5, "lr_warmup_steps": 4}},
     ),
+    "a warm-up of no critic": (
+        {"trainer": {"critic_warmup_steps": 2}},
+        ("trainer.critic_warmup_steps to 0", "algorithm.advantage_estimator to gae"),
+        {"trainer": {"critic_warmup_steps": 2}, "algorithm": GAE},
+    ),
+    "a critic's warm-up as long as the run": (
+        {"trainer": {"critic_warmup_steps": 5, "num_steps": 5}, "algorithm": GAE},
+        ("trainer.critic_warmup_steps below 5", "trainer.num_steps 5"),
+        {"trainer": {"critic_warmup_steps": 4, "num_steps": 5}, "algorithm": GAE},
+    ),
     "nodes without GPUs": (
         {"placement": {"ref_num_nodes": 2}},
         ("placement.ref_num_nodes to 1", "placement.ref_num_gpus_per_node to 1"),

@@ -108,6 +108,16 @@ def test_derived_values() -> None:
     assert config.optimizer_steps == 10 * 2 * 2
 
 
+def test_the_policys_schedule_starts_after_the_critics_warm_up() -> None:
+    config = RunConfig.model_validate(
+        {
+            "algorithm": {"advantage_estimator": "gae"},
+            "trainer": {"num_steps": 10, "max_epochs": 2, "critic_warmup_steps": 3},
+        }
+    )
+    assert (config.optimizer_steps, config.critic_optimizer_steps) == (14, 20)
+
+
 def test_cpu_learner_ranks_count_without_gpus() -> None:
     config = RunConfig.model_validate(
         {"placement": {"cpu_learner_ranks": 2}, "trainer": {"micro_train_batch_size": 128}}
