@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from rollouts import rollout_group, sample
 
@@ -59,7 +59,6 @@ def test_the_best_samples(rewards: list[float], count: int, kept: list[int]) -> 
     torch.testing.assert_close(best.rewards, expected, equal_nan=True)
 
 
-@settings(deadline=None)
 @given(
     draws=st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=6),
 )
