@@ -218,6 +218,8 @@ class TrainerConfig(Section):
     """Decoupled weight decay of Adam."""
     max_norm: PositiveFloat = 1.0
     """Gradient norm past which gradients are scaled down."""
+    max_skipped_in_row: PositiveInt = 10
+    """Updates in a row without a finite gradient after which the run stops."""
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(require_integer)] = 1
     """DeepSpeed ZeRO stage: what the ranks share out among them."""
     row_layout: Literal["shared_prefix", "padded"] = "shared_prefix"

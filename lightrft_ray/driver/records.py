@@ -100,6 +100,7 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     record = {
         f"{role}/loss": values["loss"],
         f"{role}/grad_norm": sum(applied) / len(applied) if applied else float("nan"),
+        f"{role}/skipped_updates": sum(result.skipped for result in results),
     }
     if role == "value":
         return record | {name: values[key] for key, name in _VALUE_METRICS.items()}
@@ -109,7 +110,6 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
         record["policy/clip_fraction"] = values["clip_frac_low"] + values["clip_frac_high"]
     return record | {
         "policy/learning_rate": results[-1].learning_rate,
-        "policy/skipped_updates": sum(result.skipped for result in results),
     }
 
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.records import update_record
+from lightrft_ray.driver.skipped_updates import SkippedUpdates
 from lightrft_ray.driver.workers import Workers
+from lightrft_ray.observe.run_folder import RunFolder
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.batches import RankBatch
@@ -21,6 +24,8 @@ class Updater:
     def __init__(self, config: RunConfig, workers: Workers) -> None:
         self._config = config
         self._workers = workers
+        folder = RunFolder(Path(config.output_dir)).skipped_updates
+        self._skipped = SkippedUpdates(folder, config.trainer.max_skipped_in_row)
 
     def train(
         self,
@@ -30,14 +35,19 @@ class Updater:
         *,
         kl_coef: float,
     ) -> Record:
-        """Train critic and policy `max_epochs` times on a batch; the numbers of the updates."""
+        """Train critic and policy `max_epochs` times on a batch; the numbers of the updates.
+
+        Raises UserError after too many updates in a row that had to be skipped.
+        """
         pending = []
         for role, group in self._trained(step):
             passes = self._passes(groups, experience, ranks=len(group), kl_coef=kl_coef)
-            pending.append((role, group, group.start_each("train", passes)))
+            pending.append((role, group, passes, group.start_each("train", passes)))
         record: Record = {}
-        for role, group, references in pending:
-            record |= update_record(role, group.wait(references))
+        for role, group, passes, references in pending:
+            by_rank = group.wait(references)
+            self._skipped.check(role, step, passes, by_rank[0][1])
+            record |= update_record(role, by_rank)
         return record
 
     def _trained(self, step: int) -> list[tuple[str, ActorGroup]]:

@@ -96,6 +96,9 @@ METRICS: dict[str, Metric] = {
     "value/loss": Metric("loss", "value loss", "down"),
     "value/clip_fraction": Metric("fraction", "values whose change was clipped", "none"),
     "value/grad_norm": Metric("norm", "critic gradient norm before clipping", "none"),
+    "value/skipped_updates": Metric(
+        "updates", "critic updates left out because the loss or gradient was not finite", "down"
+    ),
     "value/explained_variance": Metric(
         "fraction", "share of the returns' variance that the critic explains; 1 is perfect", "up"
     ),

@@ -125,6 +125,7 @@ def test_metrics_of_ranks_are_weighted_by_what_they_counted() -> None:
     assert record["policy/skipped_updates"] == 0
     assert set(record) <= set(METRICS)
     value = update_record("value", by_rank)
+    assert value["value/skipped_updates"] == 0
     assert value["value/clip_fraction"] == pytest.approx(0.25)
     assert set(value) <= set(METRICS)
 
