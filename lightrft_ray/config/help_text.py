@@ -43,7 +43,9 @@ def _setting_lines(setting: Setting) -> list[str]:
     # Breaks only where spaces are: they stand behind the bars until the line is wrapped.
     choices = setting.type_label.replace("|", "| ")
     head = f"--{setting.key} {choices} (default: {default})"
-    wrapped = textwrap.wrap(head, _WIDTH, initial_indent="  ", subsequent_indent=indent)
+    wrapped = textwrap.wrap(
+        head, _WIDTH, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
+    )
     return [
         *(line.replace("| ", "|") for line in wrapped),
         *textwrap.wrap(
