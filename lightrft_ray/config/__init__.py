@@ -2,6 +2,7 @@
 
 from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError
+from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.run import RunConfig
 from lightrft_ray.config.sections import (
     DataConfig,
@@ -9,7 +10,6 @@ from lightrft_ray.config.sections import (
     LoggingConfig,
     ModelConfig,
     PlacementConfig,
-    RewardConfig,
     RolloutConfig,
     SyncConfig,
     TrainerConfig,

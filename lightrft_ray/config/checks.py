@@ -10,11 +10,11 @@ from math import gcd, lcm
 from pathlib import Path
 
 from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
+from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.sections import (
     DataConfig,
     ModelConfig,
     PlacementConfig,
-    RewardConfig,
     RolloutConfig,
     TrainerConfig,
 )

@@ -20,13 +20,13 @@ from lightrft_ray.config.checks import (
     check_warmup,
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
+from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.sections import (
     DataConfig,
     EvaluationConfig,
     LoggingConfig,
     ModelConfig,
     PlacementConfig,
-    RewardConfig,
     RolloutConfig,
     SyncConfig,
     TrainerConfig,
