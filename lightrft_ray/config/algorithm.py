@@ -174,6 +174,11 @@ class AlgorithmConfig(Section):
             return self.advantage_estimator == "gae"
         return self.whiten_advantages
 
+    @property
+    def selects_by_entropy(self) -> bool:
+        """Whether only some tokens are trained on, which needs the entropy before the update."""
+        return self.high_entropy_token_ratio < 1
+
     @model_validator(mode="after")
     def _estimator_uses_its_settings(self) -> Self:
         reject_unused(
@@ -189,6 +194,11 @@ class AlgorithmConfig(Section):
     @model_validator(mode="after")
     def _policy_loss_uses_its_settings(self) -> Self:
         reject_unused(self, "algorithm", "policy_loss", self.policy_loss, POLICY_LOSS_SETTINGS)
+        if self.cpgd_drift_cap is not None and not self.cpgd_drift_coef:
+            raise ValueError(
+                "algorithm.cpgd_drift_cap does nothing without a drift: set "
+                "algorithm.cpgd_drift_coef above 0, or algorithm.cpgd_drift_cap to null"
+            )
         if self.policy_loss in _ONE_ADVANTAGE_A_RESPONSE and self.advantage_estimator == "gae":
             raise ValueError(
                 f"algorithm.policy_loss {self.policy_loss} takes one advantage a response, and "
@@ -196,11 +206,6 @@ class AlgorithmConfig(Section):
                 "gspo_token, or algorithm.advantage_estimator to group_norm"
             )
         return self
-
-    @property
-    def selects_by_entropy(self) -> bool:
-        """Whether only some tokens are trained on, which needs the entropy before the update."""
-        return self.high_entropy_token_ratio < 1
 
     @model_validator(mode="after")
     def _entropy_is_known(self) -> Self:

@@ -82,6 +82,11 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("algorithm.cpgd_drift_coef to null", "algorithm.policy_loss to cpgd"),
         {"algorithm": {"cpgd_drift_coef": 0.1, "policy_loss": "cpgd"}},
     ),
+    "a cap of no drift": (
+        {"algorithm": {"cpgd_drift_cap": 1.0, "policy_loss": "cpgd"}},
+        ("algorithm.cpgd_drift_coef above 0", "algorithm.cpgd_drift_cap to null"),
+        {"algorithm": {"cpgd_drift_cap": 1.0, "cpgd_drift_coef": 0.1, "policy_loss": "cpgd"}},
+    ),
     "a temperature without a gate": (
         {"algorithm": {"sapo_tau_neg": 1.1, "policy_loss": "gspo"}},
         ("algorithm.sapo_tau_neg to null", "algorithm.policy_loss to sapo"),
