@@ -1,15 +1,15 @@
 """Typed run configuration. Imports without torch."""
 
+from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError
+from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.run import RunConfig
 from lightrft_ray.config.sections import (
-    AlgorithmConfig,
     DataConfig,
     EvaluationConfig,
     LoggingConfig,
     ModelConfig,
     PlacementConfig,
-    RewardConfig,
     RolloutConfig,
     SyncConfig,
     TrainerConfig,

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from math import gcd, lcm
 from pathlib import Path
 
+from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
+from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.sections import (
-    AlgorithmConfig,
     DataConfig,
     ModelConfig,
     PlacementConfig,
@@ -23,9 +24,10 @@ _EMBEDDED = "embedded:"  # such a name is no path; the data layer resolves it
 
 def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
     """A group of one sample has nothing to be compared with: its advantage is always 0."""
-    if algorithm.advantage_estimator == "group_norm" and rollout.n_samples_per_prompt < 2:
+    estimator = algorithm.advantage_estimator
+    if estimator in GROUP_ESTIMATORS and rollout.n_samples_per_prompt < 2:
         raise ValueError(
-            "algorithm.advantage_estimator group_norm compares the samples of one prompt: set "
+            f"algorithm.advantage_estimator {estimator} compares the samples of one prompt: set "
             "rollout.n_samples_per_prompt to 2 or more, or algorithm.advantage_estimator to gae"
         )
 
@@ -42,6 +44,42 @@ def check_auxiliary_models(model: ModelConfig, algorithm: AlgorithmConfig) -> No
             "model.critic_pretrain is set but algorithm.advantage_estimator "
             f"{algorithm.advantage_estimator} uses no critic: "
             "set algorithm.advantage_estimator to gae, or model.critic_pretrain to null"
+        )
+
+
+def check_kl(algorithm: AlgorithmConfig) -> None:
+    """Settings of a KL term that the run does not have, or of a controller that it does not have.
+
+    The KL is a part of the loss or of the reward by one switch, so that it can never be in both.
+    """
+    if algorithm.init_kl_coef == 0:
+        for name in ("kl_estimator", "use_kl_loss", "kl_target"):
+            default = AlgorithmConfig.model_fields[name].default
+            if getattr(algorithm, name) != default:
+                raise ValueError(
+                    f"algorithm.{name} does nothing with algorithm.init_kl_coef 0: set "
+                    f"algorithm.init_kl_coef above 0, or leave algorithm.{name} out"
+                )
+    if algorithm.kl_horizon is not None and algorithm.kl_target is None:
+        raise ValueError(
+            "algorithm.kl_horizon does nothing without algorithm.kl_target: set "
+            "algorithm.kl_target, or algorithm.kl_horizon to null"
+        )
+
+
+def check_shaping(reward: RewardConfig, rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
+    """Shaping that cannot be computed, or that the advantages undo."""
+    buffer, longest = reward.overlong_buffer_len, rollout.generate_max_len
+    if buffer is not None and buffer > longest:
+        raise ValueError(
+            f"reward.overlong_buffer_len {buffer} is longer than a response can be: set it to "
+            f"rollout.generate_max_len {longest} or less"
+        )
+    if reward.reward_running_norm != "none" and algorithm.advantage_estimator == "group_norm":
+        raise ValueError(
+            f"reward.reward_running_norm {reward.reward_running_norm} does nothing with "
+            "algorithm.advantage_estimator group_norm, which divides by the deviation in the "
+            "group: set reward.reward_running_norm to none, or the estimator to dr_grpo"
         )
 
 
@@ -114,6 +152,22 @@ def check_micro_batch(trainer: TrainerConfig, ranks: Mapping[str, int]) -> None:
                 f"{share} samples (trainer.train_batch_size {batch} over {count} {role} ranks): "
                 f"set trainer.micro_train_batch_size to {largest}"
             )
+
+
+def check_critic_warmup(trainer: TrainerConfig, algorithm: AlgorithmConfig) -> None:
+    """There must be a critic to warm up, and a step left for the policy."""
+    warmup, steps = trainer.critic_warmup_steps, trainer.num_steps
+    if warmup > 0 and algorithm.advantage_estimator != "gae":
+        raise ValueError(
+            f"trainer.critic_warmup_steps {warmup} is set but algorithm.advantage_estimator "
+            f"{algorithm.advantage_estimator} uses no critic: set "
+            "algorithm.advantage_estimator to gae, or trainer.critic_warmup_steps to 0"
+        )
+    if warmup >= steps:
+        raise ValueError(
+            f"trainer.critic_warmup_steps {warmup} leaves the policy none of "
+            f"trainer.num_steps {steps}: set trainer.critic_warmup_steps below {steps}"
+        )
 
 
 def check_warmup(trainer: TrainerConfig, optimizer_steps: int) -> None:

@@ -1,5 +1,6 @@
 """What the sections of the configuration are made of: their base class and kinds of values."""
 
+from collections.abc import Mapping, Set
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -7,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 NonEmptyStr = Annotated[str, Field(min_length=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
+AtLeastOne = Annotated[float, Field(ge=1)]
 AdamBeta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -21,6 +23,25 @@ class Section(BaseModel):
         use_attribute_docstrings=True,
         validate_default=True,
     )
+
+
+def reject_unused(
+    section: Section, name: str, choice: str, chosen: str, users: Mapping[str, Set[str]]
+) -> None:
+    """ValueError for a setting that differs from its default and would do nothing.
+
+    `choice` is the setting that decides and `chosen` what it comes to, `users` the other settings
+    with the choices that use them, `name` the section's.
+    """
+    for setting, choices in users.items():
+        default = type(section).model_fields[setting].default
+        if chosen in choices or getattr(section, setting) == default:
+            continue
+        neutral, remedy = "null" if default is None else default, " or ".join(sorted(choices))
+        raise ValueError(
+            f"{name}.{setting} does nothing with {name}.{choice} {chosen}: set {name}.{setting} to "
+            f"{neutral}, or {name}.{choice} to {remedy}"
+        )
 
 
 def no_staleness_yet(value: int) -> int:

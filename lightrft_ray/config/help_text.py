@@ -40,8 +40,14 @@ def format_help(prog: str, description: str) -> str:
 def _setting_lines(setting: Setting) -> list[str]:
     default = format_scalar(setting.field.default)
     indent = " " * 6
+    # Breaks only where spaces are: they stand behind the bars until the line is wrapped.
+    choices = setting.type_label.replace("|", "| ")
+    head = f"--{setting.key} {choices} (default: {default})"
+    wrapped = textwrap.wrap(
+        head, _WIDTH, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
+    )
     return [
-        f"  --{setting.key} {setting.type_label} (default: {default})",
+        *(line.replace("| ", "|") for line in wrapped),
         *textwrap.wrap(
             setting.field.description or "", _WIDTH, initial_indent=indent, subsequent_indent=indent
         ),

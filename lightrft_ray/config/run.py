@@ -4,26 +4,29 @@ from typing import Self
 
 from pydantic import NonNegativeInt, model_validator
 
+from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.checks import (
     check_attention,
     check_auxiliary_models,
     check_cpu_ranks,
+    check_critic_warmup,
     check_group_size,
+    check_kl,
     check_micro_batch,
     check_overwriting,
     check_row_layout,
+    check_shaping,
     check_train_batch,
     check_warmup,
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
+from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.sections import (
-    AlgorithmConfig,
     DataConfig,
     EvaluationConfig,
     LoggingConfig,
     ModelConfig,
     PlacementConfig,
-    RewardConfig,
     RolloutConfig,
     SyncConfig,
     TrainerConfig,
@@ -83,11 +86,20 @@ class RunConfig(Section):
         return self.rollout.rollout_batch_size * self.rollout.n_samples_per_prompt
 
     @property
+    def updates_per_step(self) -> int:
+        """Optimizer steps on the samples of one step."""
+        return self.trainer.max_epochs * (self.samples_per_step // self.trainer.train_batch_size)
+
+    @property
     def optimizer_steps(self) -> int:
-        """Optimizer steps of the whole run: the length of the learning-rate schedule."""
-        trainer = self.trainer
-        updates = self.samples_per_step // trainer.train_batch_size
-        return trainer.num_steps * trainer.max_epochs * updates
+        """Optimizer steps of the policy in the whole run: the length of its schedule."""
+        steps = self.trainer.num_steps - self.trainer.critic_warmup_steps
+        return steps * self.updates_per_step
+
+    @property
+    def critic_optimizer_steps(self) -> int:
+        """Optimizer steps of the critic in the whole run."""
+        return self.trainer.num_steps * self.updates_per_step
 
     @model_validator(mode="after")
     def _settings_agree(self) -> Self:
@@ -97,12 +109,15 @@ class RunConfig(Section):
         ranks = {"learner": self.learner_ranks}
         ranks |= {"critic": self.critic_ranks} if self.uses_critic else {}
         check_group_size(self.rollout, self.algorithm)
+        check_kl(self.algorithm)
+        check_shaping(self.reward, self.rollout, self.algorithm)
         check_auxiliary_models(self.model, self.algorithm)
         check_attention(self.model, self.placement, groups)
         check_row_layout(self.model, self.trainer)
         check_cpu_ranks(self.placement, groups)
         check_train_batch(self.samples_per_step, self.trainer, ranks)
         check_micro_batch(self.trainer, ranks)
+        check_critic_warmup(self.trainer, self.algorithm)
         check_warmup(self.trainer, self.optimizer_steps)
         if self.overwrite_output:
             check_overwriting(self.output_dir, self.model, self.data)

@@ -26,7 +26,6 @@ from lightrft_ray.config.fields import (
     Section,
     no_staleness_yet,
     require_integer,
-    resolve_estimator_alias,
 )
 
 
@@ -96,6 +95,13 @@ class RolloutConfig(Section):
     """Prompts of a step."""
     n_samples_per_prompt: PositiveInt = 8
     """Samples of one prompt."""
+    best_of_n: PositiveInt | None = None
+    """Samples to generate, of which the n_samples_per_prompt with the best rewards are trained on
+    (null: no more than those)."""
+    dynamic_sampling: bool = False
+    """Replace prompts whose samples all have the same reward by new ones."""
+    dynamic_sampling_max_batches: PositiveInt | None = None
+    """Batches to draw for one step; after them, equal rewards fill what is missing (null: 10)."""
     generate_max_len: PositiveInt = 8
     """Longest response in tokens."""
     temperature: PositiveFloat = 1.0
@@ -117,69 +123,30 @@ class RolloutConfig(Section):
     max_staleness: Annotated[int, AfterValidator(no_staleness_yet)] = 0
     """Weight versions that generation may run ahead of learning (0: synchronous)."""
 
-
-class RewardConfig(Section):
-    """Scoring of samples."""
-
-    reward_fn: NonEmptyStr = "exact_match"
-    """Ready-made name, path/to/file.py that defines reward_func, or package.module.function.
-    A function may take prompts, responses, references, labels, each a list with one entry a sample.
-    """
-    max_failed_fraction: Fraction = 0.1
-    """Share of samples without a reward past which the run stops."""
-    reward_timeout: PositiveFloat = 60
-    """Seconds to wait for the rewards of one batch."""
-
-
-class AlgorithmConfig(Section):
-    """Advantages, KL and policy loss."""
-
-    advantage_estimator: Annotated[
-        Literal["group_norm", "gae"], BeforeValidator(resolve_estimator_alias)
-    ] = "group_norm"
-    """Advantages by comparison in the group (grpo is another name for it) or with a critic."""
-    gamma: Fraction = 1.0
-    """Discount of future rewards (gae only)."""
-    lambd: Fraction = 1.0
-    """Lambda of generalized advantage estimation (gae only)."""
-    whiten_advantages: bool | None = None
-    """Give the batch's advantages mean 0 and variance 1 (null: with gae only)."""
-    init_kl_coef: NonNegativeFloat = 0.0
-    """Weight of the KL term against the reference (0: no reference)."""
-    kl_estimator: Literal["k1", "k2", "k3"] = "k3"
-    """Estimator of the KL from sampled tokens."""
-    use_kl_loss: bool = True
-    """KL as a loss term (false: taken off the reward)."""
-    eps_clip: Annotated[float, Field(gt=0, lt=1)] = 0.2
-    """The probability ratio is clipped below 1 - eps_clip."""
-    eps_clip_high: PositiveFloat | None = None
-    """The probability ratio is clipped above 1 + eps_clip_high (null: eps_clip)."""
-    value_clip: PositiveFloat = 0.2
-    """Largest change of a value in the critic's loss."""
-    old_log_probs: Literal["rollout", "learner"] = "rollout"
-    """Log-probs below the ratio: the generator's, or the learner's before the update."""
-
     @property
-    def clip_bounds(self) -> tuple[float, float]:
-        """Smallest and largest probability ratio that the policy loss lets through."""
-        high = self.eps_clip if self.eps_clip_high is None else self.eps_clip_high
-        return 1 - self.eps_clip, 1 + high
-
-    @property
-    def whitens_advantages(self) -> bool:
-        """`whiten_advantages` with its default filled in."""
-        if self.whiten_advantages is None:
-            return self.advantage_estimator == "gae"
-        return self.whiten_advantages
+    def generated_per_prompt(self) -> int:
+        """Samples of a prompt that are generated; the best n_samples_per_prompt are trained on."""
+        return self.n_samples_per_prompt if self.best_of_n is None else self.best_of_n
 
     @model_validator(mode="after")
-    def _discounts_need_a_critic(self) -> Self:
-        for name in ("gamma", "lambd"):
-            if self.advantage_estimator == "group_norm" and getattr(self, name) != 1.0:
-                raise ValueError(
-                    f"algorithm.{name} does nothing with algorithm.advantage_estimator "
-                    f"group_norm: set algorithm.{name} to 1.0, or the estimator to gae"
-                )
+    def _selection_can_choose(self) -> Self:
+        if self.best_of_n is not None and self.best_of_n <= self.n_samples_per_prompt:
+            raise ValueError(
+                f"rollout.best_of_n {self.best_of_n} leaves nothing to choose from with "
+                f"rollout.n_samples_per_prompt {self.n_samples_per_prompt}: set rollout.best_of_n "
+                "above it, or to null"
+            )
+        if self.dynamic_sampling and self.n_samples_per_prompt < 2:
+            raise ValueError(
+                "rollout.dynamic_sampling compares the samples of one prompt: set "
+                "rollout.n_samples_per_prompt to 2 or more, or rollout.dynamic_sampling to false"
+            )
+        if self.dynamic_sampling_max_batches is not None and not self.dynamic_sampling:
+            raise ValueError(
+                "rollout.dynamic_sampling_max_batches does nothing without "
+                "rollout.dynamic_sampling: set rollout.dynamic_sampling to true, or "
+                "rollout.dynamic_sampling_max_batches to null"
+            )
         return self
 
 
@@ -200,6 +167,8 @@ class TrainerConfig(Section):
     """Peak learning rate of the policy."""
     critic_learning_rate: NonNegativeFloat = 1e-3
     """Peak learning rate of the critic."""
+    critic_warmup_steps: NonNegativeInt = 0
+    """First steps of the run in which the critic alone is trained."""
     lr_warmup_steps: NonNegativeInt = 0
     """Optimizer steps over which the learning rate rises from 0."""
     lr_scheduler: Literal["constant", "cosine", "linear"] = "constant"
@@ -210,6 +179,8 @@ class TrainerConfig(Section):
     """Decoupled weight decay of Adam."""
     max_norm: PositiveFloat = 1.0
     """Gradient norm past which gradients are scaled down."""
+    max_skipped_in_row: PositiveInt = 10
+    """Updates in a row without a finite gradient after which the run stops."""
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(require_integer)] = 1
     """DeepSpeed ZeRO stage: what the ranks share out among them."""
     row_layout: Literal["shared_prefix", "padded"] = "shared_prefix"

@@ -45,6 +45,11 @@ class RolloutBatch:
         """(B, A) float32: the generators' log-probs of the sampled tokens."""
         return self.padded(np.concatenate([sample.log_probs for sample in self.all_samples]))
 
+    @property
+    def is_truncated(self) -> Tensor:
+        """(B,) bool: responses cut by the length limit."""
+        return torch.tensor([sample.is_truncated for sample in self.all_samples])
+
     def padded(self, flat: np.ndarray) -> Tensor:
         """(B, A) from the values (M,) at all response tokens, sample after sample; 0 elsewhere."""
         mask = response_mask(self.samples)

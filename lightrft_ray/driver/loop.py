@@ -1,29 +1,31 @@
 """The training loop: generate, score, assemble, learn, publish, evaluate."""
 
 from collections.abc import Callable
-from dataclasses import replace
+
+import torch
+from torch import Tensor
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.evaluation import Evaluator
-from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.publication import WeightPublisher
 from lightrft_ray.driver.records import (
+    assembly_record,
     batch_record,
     experience_record,
     memory_record,
     speed_record,
-    update_record,
 )
 from lightrft_ray.driver.rollout import RolloutManager
 from lightrft_ray.driver.scoring import Scorer
+from lightrft_ray.driver.selection import RewardSelection
 from lightrft_ray.driver.stopwatch import Stopwatch
+from lightrft_ray.driver.updates import Updater
 from lightrft_ray.driver.workers import Workers
-from lightrft_ray.trainer.assemble import assemble_experience
-from lightrft_ray.trainer.experience_types import ExperienceVL
-from lightrft_ray.trainer.kl import FixedKLController
+from lightrft_ray.trainer.assembler import Assembler
+from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 
 Record = dict[str, float]
 
@@ -42,7 +44,9 @@ class TrainingLoop:
             config, PromptSource(inputs.train_prompts, config.seed), workers.generator
         )
         self._scorer = Scorer(config, workers)
-        self._kl = FixedKLController(config.algorithm.init_kl_coef)
+        self._selection = RewardSelection(config, self._rollouts, self._scorer)
+        self._assembler = Assembler(config)
+        self._updater = Updater(config, workers)
         self._publisher = WeightPublisher(
             config,
             workers.learner,
@@ -64,54 +68,43 @@ class TrainingLoop:
     def _step(self, step: int) -> Record:
         watch = Stopwatch()
         with watch.phase("generate"):
-            groups = self._rollouts.next_batch()
-            batch = RolloutBatch.of(groups, self._pad_token_id)
+            batch, rewards, drawn = self._next_batch()
         with watch.phase("score"):
-            scores = self._scorer.score(batch)
+            scores = self._scorer.score(batch, rewards)
         with watch.phase("assemble"):
-            experience = assemble_experience(
-                batch.samples, scores, self._config.algorithm, kl_coef=self._kl.value
-            )
+            assembled = self._assembler.assemble(batch.samples, scores)
+            experience = assembled.experience
         with watch.phase("train"):
-            updates = self._learn(batch, experience)
+            updates = self._updater.train(
+                step, batch.tokens, experience, kl_coef=self._assembler.kl_coef
+            )
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
-        record |= {"kl/coef": self._kl.value, "samples": self._samples}
+        record |= drawn | assembly_record(assembled.metrics)
+        record |= {"kl/coef": self._assembler.kl_coef, "samples": self._samples}
+        self._assembler.steer_kl(experience)
         record |= self._publish(watch)
         if self._evaluates_after(step):
             record |= self._evaluate(watch)
         return self._finish(record, watch)
 
-    def _learn(self, batch: RolloutBatch, experience: ExperienceVL) -> Record:
-        """Train critic and policy side by side, `max_epochs` times over the batch."""
-        pending = []
-        for role, group in (("value", self._workers.critic), ("policy", self._workers.learner)):
-            if group is None:
-                continue
-            shares = divide_batch(
-                batch.tokens,
-                experience,
-                batch_size=self._config.trainer.train_batch_size,
-                ranks=len(group),
-                kl_coef=self._kl.value,
-            )
-            repeats = self._config.trainer.max_epochs - 1
-            again = [[replace(batch, is_first=False) for batch in share] for share in shares]
-            passes = [first + rest * repeats for first, rest in zip(shares, again, strict=True)]
-            pending.append((role, group, group.start_each("train", passes)))
-        record: Record = {}
-        for role, group, references in pending:
-            record |= update_record(role, group.wait(references))
-        return record
+    def _next_batch(self) -> tuple[RolloutBatch, Tensor | None, Record]:
+        """The samples to train on, and their rewards where these decided which they are."""
+        if not self._selection.is_needed:
+            return RolloutBatch.of(self._rollouts.next_batch(), self._pad_token_id), None, {}
+        collected = self._selection.next_batch()
+        chosen = collected.groups
+        batch = RolloutBatch.of([each.group for each in chosen], self._pad_token_id)
+        record = {"rollout/batches_drawn": float(collected.batches)}
+        return batch, torch.cat([each.rewards for each in chosen]), record
 
     def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> None:
         """Count prompts by what became of them: without any reward they trained nothing."""
-        if experience.action_mask is None:
-            raise ValueError("experience.action_mask is missing")
-        used = batch.group_ids[experience.action_mask.any(dim=1)].unique()
+        has_actions = required_mask(experience).any(dim=1)
+        used = batch.group_ids[has_actions].unique()
         self._rollouts.account.trained += len(used)
         self._rollouts.account.filtered += len(batch.groups) - len(used)
-        self._samples += int(experience.action_mask.any(dim=1).sum())
+        self._samples += int(has_actions.sum())
 
     def _publish(self, watch: Stopwatch) -> Record:
         with watch.phase("publish"):

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from lightrft_ray.trainer.aggregation import Denominators, count_denominators
-from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.microbatch import balanced_partition
 from lightrft_ray.workers.batches import RankBatch, select_samples
 from lightrft_ray.workers.messages import GroupTokens, split_micro_batches
@@ -20,15 +20,17 @@ def divide_batch(
     batch_size: int,
     ranks: int,
     kl_coef: float,
+    horizon: int,
 ) -> list[list[RankBatch]]:
     """For each rank its share of every optimizer step of `batch_size` samples, in order.
 
     Samples of a group stay together where sizes allow, so that they share their prompt. Within an
     optimizer step the ranks get equal numbers of samples and nearly equal numbers of tokens.
+    `horizon` is the longest possible response.
     """
     shares: list[list[RankBatch]] = [[] for _ in range(ranks)]
     for number, step in enumerate(_steps(groups, batch_size)):
-        denominators = _denominators(step, experience)
+        denominators = _denominators(step, experience, horizon)
         for rank, pieces in enumerate(_over_ranks(step, ranks)):
             batch = RankBatch(
                 groups=tuple(group for group, _ in pieces),
@@ -71,10 +73,8 @@ def _cut_evenly(pieces: list[_Piece], ranks: int) -> list[list[_Piece]]:
     ]
 
 
-def _denominators(pieces: list[_Piece], experience: ExperienceVL) -> Denominators:
-    if experience.action_mask is None:
-        raise ValueError("experience.action_mask is missing")
-    return count_denominators(experience.action_mask[_rows(pieces)])
+def _denominators(pieces: list[_Piece], experience: ExperienceVL, horizon: int) -> Denominators:
+    return count_denominators(required_mask(experience)[_rows(pieces)], horizon=horizon)
 
 
 def _rows(pieces: list[_Piece]) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """The numbers of a step's record; `observe.names` explains each of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import psutil
 from torch import Tensor
@@ -11,6 +11,7 @@ from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.masked import masked_mean
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics, metric_values
 from lightrft_ray.trainer.moments import Moments
+from lightrft_ray.trainer.selection import informative_groups
 from lightrft_ray.workers.deepspeed_engine import StepResult
 
 Record = dict[str, float]
@@ -18,8 +19,21 @@ Record = dict[str, float]
 # Metric of the objectives -> name in the record.
 _POLICY_METRICS = {
     "approx_kl_k3": "policy/approx_kl",
+    "clip_frac_dual": "policy/clip_fraction_dual",
     "entropy": "policy/entropy",
+}
+_MISMATCH_METRICS = {
     "log_prob_gap_max": "rollout/log_prob_gap_max",
+    "mismatch_k1": "rollout/mismatch_k1",
+    "mismatch_k3": "rollout/mismatch_k3",
+    "mismatch_ess": "rollout/mismatch_ess",
+    "raw_token_ratio_max": "rollout/ratio_max",
+    "hit_fraction": "rollout/corrected_fraction",
+    "weight_mean": "rollout/correction_weight_mean",
+}
+_SHAPING_METRICS = {
+    "reward_clipped": "reward/clipped_fraction",
+    "overlong_penalty": "reward/overlong_penalty_mean",
 }
 _VALUE_METRICS = {"clip_fraction": "value/clip_fraction"}
 
@@ -47,6 +61,7 @@ def experience_record(experience: ExperienceVL) -> Record:
     record = {
         "reward/mean": float(rewards.mean()),
         "reward/std": float(rewards.std()) if len(rewards) > 1 else 0.0,
+        "reward/informative_groups": _informative_share(info["reward"], info["group_ids"]),
         "reward/failed": int((~info["reward"].isfinite()).sum()),
         "advantage/mean": float(used.mean()),
         "advantage/std": float(used.std()) if len(used) > 1 else 0.0,
@@ -58,6 +73,13 @@ def experience_record(experience: ExperienceVL) -> Record:
             experience.values[mask], experience.returns[mask]
         )
     return record
+
+
+def _informative_share(rewards: Tensor, group_ids: Tensor) -> float:
+    """Prompt groups whose rewards differ, of all."""
+    scored = rewards.isfinite()
+    kept = informative_groups(rewards[scored], group_ids[scored], keep_singletons=False)
+    return len(kept.group_ids) / max(len(group_ids.unique()), 1)
 
 
 def _explained_variance(values: Tensor, returns: Tensor) -> float:
@@ -78,15 +100,27 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     record = {
         f"{role}/loss": values["loss"],
         f"{role}/grad_norm": sum(applied) / len(applied) if applied else float("nan"),
+        f"{role}/skipped_updates": sum(result.skipped for result in results),
     }
     if role == "value":
         return record | {name: values[key] for key, name in _VALUE_METRICS.items()}
-    record |= {name: values[key] for key, name in _POLICY_METRICS.items()}
+    record |= _named(merged, _POLICY_METRICS)
+    record |= _named(merged, _MISMATCH_METRICS)
+    if "clip_frac_low" in values:  # some losses clip nothing
+        record["policy/clip_fraction"] = values["clip_frac_low"] + values["clip_frac_high"]
     return record | {
-        "policy/clip_fraction": values["clip_frac_low"] + values["clip_frac_high"],
         "policy/learning_rate": results[-1].learning_rate,
-        "policy/skipped_updates": sum(result.skipped for result in results),
     }
+
+
+def assembly_record(metrics: Metrics) -> Record:
+    """Of making the experience: shaping, and the generators' log-probs against the learner's."""
+    return _named(metrics, _SHAPING_METRICS | _MISMATCH_METRICS)
+
+
+def _named(metrics: Metrics, names: Mapping[str, str]) -> Record:
+    """Values of those of `metrics` that `names` has a record's name for."""
+    return {name: metrics[key].value().item() for key, name in names.items() if key in metrics}
 
 
 def memory_record(workers: Workers | None) -> Record:

@@ -22,7 +22,8 @@ _REASONS_NAMED = 3
 class PromptAccount:
     """Where the prompts went that were taken: taken = trained + filtered + failed + in_flight.
 
-    `failed` prompts could not be used (a data fault); `filtered` ones had no sample with a reward.
+    `failed` prompts could not be used (a data fault); `filtered` ones had no sample with a reward,
+    or were left out by dynamic sampling.
     """
 
     taken: int = 0
@@ -73,7 +74,7 @@ class RolloutManager:
     def _settings(self) -> GenerationSettings:
         rollout = self._config.rollout
         return GenerationSettings(
-            rollout.n_samples_per_prompt, rollout.generate_max_len, rollout.temperature
+            rollout.generated_per_prompt, rollout.generate_max_len, rollout.temperature
         )
 
     def _count_skipped(self, skipped: Sequence[SkippedPrompt]) -> None:

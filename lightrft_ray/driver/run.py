@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.config.advice import warnings
 from lightrft_ray.config.load import dump_config
 from lightrft_ray.data.processing import load_processor
 from lightrft_ray.driver.loop import Record, TrainingLoop
@@ -37,6 +38,8 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
         Progress(config.trainer.num_steps, config.logging.progress) as progress,
         MetricsLog(folder.path, config.logging.use_tensorboard, progress.message) as log,
     ):
+        for text in warnings(config):
+            progress.message(f"warning: {text}")
         progress.phase("starting Ray and the workers (vLLM takes about a minute on two cores)")
         with _workers(resolved, inputs) as workers:
             seconds_setup = time.monotonic() - start

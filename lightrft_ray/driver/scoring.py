@@ -54,25 +54,45 @@ class Scorer:
         self._workers = workers
         self.account = RewardAccount()
 
-    def score(self, batch: RolloutBatch) -> Scores:
-        """Scores of a batch; the driver never fetches its pixels."""
+    def rewards(self, groups: Sequence[RolloutGroup]) -> Tensor:
+        """(B,) float32 of all samples, NaN where scoring failed."""
+        return self._wait_rewards(start_rewards(self._workers.reward, _pairs(groups)))
+
+    def score(self, batch: RolloutBatch, rewards: Tensor | None = None) -> Scores:
+        """Scores of a batch; the driver never fetches its pixels.
+
+        `rewards` (B,) are given where they are known already.
+        """
         workers = self._workers
-        samples = [(group, sample) for group in batch.groups for sample in group.samples]
-        rewards = start_rewards(workers.reward, samples)
+        pending = start_rewards(workers.reward, _pairs(batch.groups)) if rewards is None else []
         reference = _start_shared(workers.reference, "log_probs", batch.tokens)
         values = _start_shared(workers.critic, "values", batch.tokens)
-        learner = workers.learner if self._config.algorithm.old_log_probs == "learner" else None
-        own = _start_shared(learner, "log_probs", batch.tokens)
-        scored = wait_rewards(workers.reward, rewards)
-        self.account.add(scored, self._config.reward.max_failed_fraction)
-        recomputed = _gather(learner, own, batch)
+        algorithm = self._config.algorithm
+        learner = workers.learner if algorithm.old_log_probs == "learner" else None
+        method = "log_probs_and_entropy" if algorithm.selects_by_entropy else "log_probs"
+        own = _start_shared(learner, method, batch.tokens)
+        if rewards is None:
+            rewards = self._wait_rewards(pending)
+        recomputed, entropy = _gather_pair(learner, own, batch)
         return Scores(
-            rewards=torch.tensor(scored.values, dtype=torch.float32),
+            rewards=rewards,
             group_ids=batch.group_ids,
             action_log_probs=batch.rollout_log_probs if recomputed is None else recomputed,
             base_action_log_probs=_gather(workers.reference, reference, batch),
             values=_gather(workers.critic, values, batch),
+            rollout_log_probs=batch.rollout_log_probs,
+            action_entropy=entropy,
+            is_truncated=batch.is_truncated,
         )
+
+    def _wait_rewards(self, pending: Sequence[ObjectRef]) -> Tensor:
+        scored = wait_rewards(self._workers.reward, pending)
+        self.account.add(scored, self._config.reward.max_failed_fraction)
+        return torch.tensor(scored.values, dtype=torch.float32)
+
+
+def _pairs(groups: Sequence[RolloutGroup]) -> list[tuple[RolloutGroup, GeneratedSample]]:
+    return [(group, sample) for group in groups for sample in group.samples]
 
 
 def start_rewards(
@@ -123,3 +143,14 @@ def _gather(
     if group is None:
         return None
     return batch.padded(np.concatenate(group.wait(pending)))
+
+
+def _gather_pair(
+    learner: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+) -> tuple[Tensor | None, Tensor | None]:
+    """Log-probs and, where they were asked for, entropies."""
+    if learner is None:
+        return None, None
+    rows = np.atleast_2d(np.concatenate(learner.wait(pending), axis=-1))
+    entropy = batch.padded(rows[1]) if len(rows) > 1 else None
+    return batch.padded(rows[0]), entropy

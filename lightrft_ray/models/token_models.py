@@ -27,10 +27,13 @@ class TokenPolicy(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, rows: Rows, sampling: Sampling) -> tuple[Tensor, Tensor]:
-        """Log-probs (N, A) float32 of the actions and entropies (N, A), without gradient.
+    def forward(
+        self, rows: Rows, sampling: Sampling, *, trains_entropy: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Log-probs (N, A) float32 of the actions and entropies (N, A).
 
-        Both are 0 behind a response's end. Logits exist only for the actions.
+        Both are 0 behind a response's end. Logits exist only for the actions. Entropies have a
+        gradient only with `trains_entropy`, as it keeps one more (actions, vocabulary) tensor.
         """
         hidden = _action_hidden_states(self.model.base_model, rows, self.model.dtype)
         head = self.model.get_output_embeddings()
@@ -40,7 +43,7 @@ class TokenPolicy(nn.Module):
             forbidden=sampling.forbidden_token_ids,
         )
         log_probs = token_log_probs(distribution, rows.action_ids[rows.action_mask])
-        entropy = token_entropy(distribution.detach())
+        entropy = token_entropy(distribution if trains_entropy else distribution.detach())
         return _to_actions(log_probs, rows), _to_actions(entropy, rows)
 
 

@@ -37,13 +37,41 @@ METRICS: dict[str, Metric] = {
     "rollout/truncated_fraction": Metric(
         "fraction", "responses cut by the length limit before an end token", "down"
     ),
+    "rollout/batches_drawn": Metric(
+        "batches", "batches generated for the step where rewards select what is trained on", "down"
+    ),
     "rollout/log_prob_gap_max": Metric(
         "nats", "largest absolute difference of a token's rollout and learner log-prob", "down"
     ),
+    "rollout/mismatch_k1": Metric(
+        "nats", "mean of rollout minus learner log-prob: KL between generator and learner", "none"
+    ),
+    "rollout/mismatch_k3": Metric(
+        "nats", "the same KL by an estimate that is never negative", "down"
+    ),
+    "rollout/mismatch_ess": Metric(
+        "fraction", "effective sample size of the learner's ratios to the generator; 1 is all", "up"
+    ),
+    "rollout/ratio_max": Metric(
+        "1", "largest ratio of a token's learner and rollout probability", "down"
+    ),
+    "rollout/corrected_fraction": Metric(
+        "fraction", "response tokens that the off-policy correction truncated or masked", "down"
+    ),
+    "rollout/correction_weight_mean": Metric(
+        "1", "mean weight of a response token by the off-policy correction", "none"
+    ),
     "reward/mean": Metric("reward", "mean reward of the step's samples", "up"),
     "reward/std": Metric("reward", "standard deviation of the step's rewards", "none"),
+    "reward/informative_groups": Metric(
+        "fraction", "prompts of the batch whose samples do not all have the same reward", "none"
+    ),
     "reward/failed": Metric(
         "samples", "samples without a reward: masked out of the loss, never scored 0", "down"
+    ),
+    "reward/clipped_fraction": Metric("fraction", "rewards outside reward_clip_range", "down"),
+    "reward/overlong_penalty_mean": Metric(
+        "reward", "mean penalty of long responses, to be added to the reward", "up"
     ),
     "advantage/mean": Metric("reward", "mean advantage over the response tokens", "none"),
     "advantage/std": Metric(
@@ -52,6 +80,9 @@ METRICS: dict[str, Metric] = {
     "policy/loss": Metric("loss", "policy loss, all its terms included", "none"),
     "policy/clip_fraction": Metric(
         "fraction", "response tokens whose probability ratio was clipped", "none"
+    ),
+    "policy/clip_fraction_dual": Metric(
+        "fraction", "response tokens of bad actions past the dual clip (ppo_dual_clip)", "none"
     ),
     "policy/approx_kl": Metric(
         "nats", "estimated KL between the policy before and after the step's updates", "none"
@@ -65,6 +96,9 @@ METRICS: dict[str, Metric] = {
     "value/loss": Metric("loss", "value loss", "down"),
     "value/clip_fraction": Metric("fraction", "values whose change was clipped", "none"),
     "value/grad_norm": Metric("norm", "critic gradient norm before clipping", "none"),
+    "value/skipped_updates": Metric(
+        "updates", "critic updates left out because the loss or gradient was not finite", "down"
+    ),
     "value/explained_variance": Metric(
         "fraction", "share of the returns' variance that the critic explains; 1 is perfect", "up"
     ),
@@ -85,7 +119,9 @@ METRICS: dict[str, Metric] = {
     ),
     "data/trained": Metric("prompts", "prompts trained on, since the start", "up"),
     "data/filtered": Metric(
-        "prompts", "prompts left out by dynamic sampling, since the start", "none"
+        "prompts",
+        "prompts left out by dynamic sampling or without any reward, since the start",
+        "none",
     ),
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),

@@ -14,10 +14,11 @@ _SUMMARY = "summary.json"
 _CURVES = "curves.png"
 _TENSORBOARD = "tensorboard"
 _CHECKPOINT = "hf_checkpoint"
+_SKIPPED_UPDATES = "skipped_updates"
 
 # Overwriting removes these and nothing else, whatever more a person keeps in the folder.
 _FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES)
-_DIRECTORIES = (_TENSORBOARD, _CHECKPOINT)
+_DIRECTORIES = (_TENSORBOARD, _CHECKPOINT, _SKIPPED_UPDATES)
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,11 @@ class RunFolder:
     def checkpoint(self) -> Path:
         """The folder of the trained model in the Hugging Face format."""
         return self.path / _CHECKPOINT
+
+    @property
+    def skipped_updates(self) -> Path:
+        """The folder of batches whose update was skipped; there is none if none was."""
+        return self.path / _SKIPPED_UPDATES
 
     def _remove_run(self) -> None:
         for name in _FILES:

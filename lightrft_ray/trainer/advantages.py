@@ -7,7 +7,6 @@ no step, has no value and does not discount. Results are float32 or better, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -114,15 +113,6 @@ def clip_filtered(scores: Tensor, group_ids: Tensor, *, cap: float = 3.0) -> Ten
     groups = _group_statistics(scores, group_ids)
     weight = min(cap, groups.n_groups / max(groups.n_spread, 1))
     return (groups.centred * weight).to(promote_half(scores).dtype)
-
-
-GROUP_ADVANTAGES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "grpo": group_normalized,
-    "dr_grpo": group_centred,
-    "rloo": leave_one_out,
-    "cpgd": clip_filtered,
-}
-"""Estimators by name that turn (scores, group_ids), both (B,), into advantages (B,)."""
 
 
 @dataclass(frozen=True)

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from lightrft_ray.config import AlgorithmConfig
 from lightrft_ray.trainer.advantages import (
+    clip_filtered,
+    cumulative_returns,
     generalized_advantage_estimation,
+    group_centred,
     group_normalized,
+    leave_one_out,
+    length_adaptive_lambda,
+    reinforce_plus_plus,
+    reinforce_plus_plus_baseline,
     spread_over_actions,
 )
 from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL
@@ -24,8 +33,10 @@ _KL_INPUT_CLAMP, _KL_OUTPUT_CLAMP = 20.0, 10.0  # one far-off token must not dro
 class Scores:
     """What the models and the reward function said of a batch of B samples.
 
-    `rewards` (B,) is NaN where scoring failed: such a sample is masked out, never scored 0.
-    `group_ids` (B,) tells which samples share a prompt. Log-probs and values are (B, A).
+    `rewards` (B,) is NaN where scoring failed: such a sample is masked out, never scored 0. So are
+    those that `is_truncated` (B,) bool marks. Advantages are made of `shaped_rewards` (B,) where
+    given. `group_ids` (B,) tells which samples share a prompt. Log-probs and values are (B, A);
+    `rollout_log_probs` are the generator's, `action_entropy` is the learner's before the update.
     """
 
     rewards: Tensor
@@ -33,6 +44,10 @@ class Scores:
     action_log_probs: Tensor
     base_action_log_probs: Tensor | None = None
     values: Tensor | None = None
+    rollout_log_probs: Tensor | None = None
+    action_entropy: Tensor | None = None
+    shaped_rewards: Tensor | None = None
+    is_truncated: Tensor | None = None
 
 
 def assemble_experience(
@@ -40,17 +55,21 @@ def assemble_experience(
 ) -> ExperienceVL:
     """Experience of a batched `samples`, in float32.
 
-    `info` holds, each (B,): `reward` (NaN where it failed), `kl` (mean of the response),
+    `info` holds, each (B,): `reward` (unshaped, NaN where it failed), `kl` (mean of the response),
     `response_length`, `total_length`, and `group_ids`.
     """
     if samples.action_mask is None:
         raise ValueError("assemble_experience takes the batched layout: action_mask is None")
-    scored = scores.rewards.isfinite()
-    mask = samples.action_mask & scored[:, None]
-    rewards = scores.rewards.where(scored, 0.0)
+    is_used = scores.rewards.isfinite()
+    if scores.is_truncated is not None:
+        is_used = is_used & ~scores.is_truncated
+    mask = samples.action_mask & is_used[:, None]
+    shaped = scores.rewards if scores.shaped_rewards is None else scores.shaped_rewards
+    rewards = shaped.where(is_used, 0.0)
     kl = reference_kl(scores, mask, algorithm)
     in_reward = 0.0 if algorithm.use_kl_loss else kl_coef
-    advantages, returns = _advantages(scores, rewards, kl, mask, algorithm, kl_coef=in_reward)
+    scored = _Scored(rewards, kl, mask, scores.group_ids, scores.values, in_reward, algorithm)
+    advantages, returns = _ESTIMATORS[algorithm.advantage_estimator](scored)
     if algorithm.whitens_advantages:
         advantages = masked_whiten(advantages, mask)
     return ExperienceVL(
@@ -65,6 +84,7 @@ def assemble_experience(
         attention_mask=samples.attention_mask,
         action_mask=mask,  # type: ignore[arg-type]
         kl=kl,
+        action_entropy=scores.action_entropy,
         info={
             "reward": scores.rewards,
             "kl": masked_mean(kl, mask, dim=1),
@@ -89,31 +109,83 @@ def reference_kl(scores: Scores, mask: Tensor, algorithm: AlgorithmConfig) -> Te
     )
 
 
-def _advantages(
-    scores: Scores,
-    rewards: Tensor,
-    kl: Tensor,
-    mask: Tensor,
-    algorithm: AlgorithmConfig,
-    *,
-    kl_coef: float,
-) -> tuple[Tensor, Tensor | None]:
-    """(advantages, returns or None), (B, A); the one place where estimators are chosen."""
-    if algorithm.advantage_estimator == "gae":
-        if scores.values is None:
-            raise ValueError("the estimator gae needs a critic's values")
-        token_level = token_rewards(rewards, kl, mask, kl_coef=kl_coef)
-        return generalized_advantage_estimation(
-            scores.values, token_level, mask, gamma=algorithm.gamma, lambd=algorithm.lambd
-        )
-    # A KL in the reward counts with its sum over the response, as its tokens' rewards would.
-    totals = rewards - kl_coef * kl.sum(dim=1)
-    return spread_over_actions(_group_advantages(totals, scores.group_ids, mask), mask), None
+@dataclass(frozen=True)
+class _Scored:
+    """What estimators work on; rewards (B,) are 0 and masks (B, A) empty where scoring failed.
+
+    `kl_coef` is 0 where the KL is a part of the loss.
+    """
+
+    rewards: Tensor
+    kl: Tensor
+    mask: Tensor
+    group_ids: Tensor
+    values: Tensor | None
+    kl_coef: float
+    algorithm: AlgorithmConfig
+
+    def token_rewards(self) -> Tensor:
+        """(B, A): the KL of each token, and the reward at the last."""
+        return token_rewards(self.rewards, self.kl, self.mask, kl_coef=self.kl_coef)
+
+    def totals(self) -> Tensor:
+        """(B,) rewards, less the KL with its sum over the response, as its tokens' rewards."""
+        return self.rewards - self.kl_coef * self.kl.sum(dim=1)
 
 
-def _group_advantages(totals: Tensor, group_ids: Tensor, mask: Tensor) -> Tensor:
-    """Group-normalised totals (B,) of the samples that have actions; 0 for the others."""
-    used = mask.any(dim=1)
+_Result = tuple[Tensor, Tensor | None]  # advantages, and returns where there are any, (B, A)
+_RowEstimator = Callable[[Tensor, Tensor], Tensor]  # (scores, group ids) to advantages, all (B,)
+
+
+def _gae(scored: _Scored) -> _Result:
+    if scored.values is None:
+        raise ValueError("the estimator gae needs a critic's values")
+    algorithm, mask = scored.algorithm, scored.mask
+    alpha = algorithm.length_adaptive_alpha
+    return generalized_advantage_estimation(
+        scored.values,
+        scored.token_rewards(),
+        mask,
+        gamma=algorithm.gamma,
+        lambd=algorithm.lambd if alpha is None else length_adaptive_lambda(mask, alpha=alpha),
+        value_lambd=algorithm.lambd_value,
+    )
+
+
+def _reinforce(scored: _Scored) -> _Result:
+    returns = cumulative_returns(scored.token_rewards(), scored.mask, gamma=scored.algorithm.gamma)
+    return returns, returns
+
+
+def _reinforce_plus_plus(scored: _Scored) -> _Result:
+    return reinforce_plus_plus(scored.token_rewards(), scored.mask, gamma=scored.algorithm.gamma)
+
+
+def _reinforce_baseline(scored: _Scored) -> _Result:
+    advantages = torch.zeros_like(scored.kl)
+    used = scored.mask.any(dim=1)
+    advantages[used] = reinforce_plus_plus_baseline(
+        scored.totals()[used], scored.group_ids[used], scored.mask[used]
+    )
+    return advantages, None
+
+
+def _in_group(estimator: _RowEstimator, scored: _Scored) -> _Result:
+    """One advantage for all tokens of a sample, by comparison with the samples of its prompt."""
+    totals = scored.totals()
+    used = scored.mask.any(dim=1)
     advantages = torch.zeros_like(totals)
-    advantages[used] = group_normalized(totals[used], group_ids[used])
-    return advantages
+    advantages[used] = estimator(totals[used], scored.group_ids[used])
+    return spread_over_actions(advantages, scored.mask), None
+
+
+_ESTIMATORS: dict[str, Callable[[_Scored], _Result]] = {
+    "gae": _gae,
+    "reinforce": _reinforce,
+    "reinforce_plus_plus": _reinforce_plus_plus,
+    "reinforce_baseline": _reinforce_baseline,
+    "rloo": partial(_in_group, leave_one_out),
+    "group_norm": partial(_in_group, group_normalized),
+    "dr_grpo": partial(_in_group, group_centred),
+    "cpgd": partial(_in_group, clip_filtered),
+}

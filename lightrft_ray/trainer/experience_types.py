@@ -126,3 +126,10 @@ class ExperienceVL:
         for field in fields(self):
             setattr(self, field.name, _map_tensors(getattr(self, field.name), change))
         return self
+
+
+def required_mask(experience: ExperienceVL) -> torch.Tensor:
+    """The (B, A) action mask; ValueError where the experience has none."""
+    if experience.action_mask is None:
+        raise ValueError("experience.action_mask is missing")
+    return experience.action_mask

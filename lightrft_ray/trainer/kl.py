@@ -7,8 +7,11 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from lightrft_ray.config import AlgorithmConfig
 from lightrft_ray.trainer.log_ratio import masked_log_ratio
 from lightrft_ray.trainer.masked import zero_masked
+
+_HORIZON = 10_000.0  # samples
 
 KL_ESTIMATORS: dict[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda log_ratio: log_ratio,
@@ -110,3 +113,14 @@ class AdaptiveKLController:
     def load_state_dict(self, state: dict[str, float]) -> None:
         """Continues from `state_dict()`."""
         self.value = state["value"]
+
+
+def kl_controller(algorithm: AlgorithmConfig) -> FixedKLController | AdaptiveKLController:
+    """The configured course of the KL coefficient."""
+    if algorithm.kl_target is None:
+        return FixedKLController(algorithm.init_kl_coef)
+    return AdaptiveKLController(
+        algorithm.init_kl_coef,
+        target=algorithm.kl_target,
+        horizon=_HORIZON if algorithm.kl_horizon is None else algorithm.kl_horizon,
+    )

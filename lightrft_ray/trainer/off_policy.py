@@ -70,24 +70,40 @@ def importance_weights(
     tokens stay in the loss's denominator: dropping them there would raise the weight of the rest.
 
     Metrics over tokens: `hit_fraction` (truncated or masked), `weight_mean` (zeros included),
-    `ess` of the weights, `raw_token_ratio_max` and `_min` of w before correction, and
-    `mismatch_k1` = mean(−log w), `mismatch_k3` = mean(w − 1 − log w) of KL(generator ‖ trainer).
+    `ess` of the weights, and those of `mismatch_metrics`.
     """
     mask = action_mask.bool()
     log_ratio = masked_log_ratio(old_log_probs, rollout_log_probs, mask)
     result = correction(log_ratio, mask)
     weights = zero_masked(result.weights.expand_as(log_ratio), mask)
-    ratio = bounded_ratio(log_ratio)
-    metrics: Metrics = {
+    own: Metrics = {
         "hit_fraction": Mean.of(result.is_hit.expand_as(mask), mask),
         "weight_mean": Mean.of(weights, mask),
         "ess": EffectiveSampleSize.of(weights, mask),
-        "raw_token_ratio_max": Maximum.of(ratio, mask),
-        "raw_token_ratio_min": Minimum.of(ratio, mask),
+    }
+    metrics = own | mismatch_metrics(old_log_probs, rollout_log_probs, mask)
+    return ImportanceWeights(weights, result.is_kept | ~mask.any(dim=1), metrics)
+
+
+@torch.no_grad()
+def mismatch_metrics(log_probs: Tensor, rollout_log_probs: Tensor, action_mask: Tensor) -> Metrics:
+    """How far the generator's log-probs are from the trainer's at the same weights; all (B, A).
+
+    Over tokens: `log_prob_gap_max` = max |log w|, `mismatch_k1` = mean(−log w) and `mismatch_k3` =
+    mean(w − 1 − log w) of KL(generator ‖ trainer), `mismatch_ess` of the w, and their extremes
+    `raw_token_ratio_max` and `_min`.
+    """
+    mask = action_mask.bool()
+    log_ratio = masked_log_ratio(log_probs, rollout_log_probs, mask)
+    ratio = bounded_ratio(log_ratio)
+    return {
+        "log_prob_gap_max": Maximum.of(log_ratio.abs(), mask),
         "mismatch_k1": Mean.of(-log_ratio, mask),
         "mismatch_k3": Mean.of(ratio_excess(log_ratio), mask),
+        "mismatch_ess": EffectiveSampleSize.of(ratio, mask),
+        "raw_token_ratio_max": Maximum.of(ratio, mask),
+        "raw_token_ratio_min": Minimum.of(ratio, mask),
     }
-    return ImportanceWeights(weights, result.is_kept | ~mask.any(dim=1), metrics)
 
 
 def token_truncate(log_ratio: Tensor, mask: Tensor, *, cap: float = 2.0) -> Correction:

@@ -19,6 +19,7 @@ _PER_ACTION = (
     "advantages",
     "action_mask",
 )
+_PER_ACTION_INFO = ("token_weights",)  # of `experience.info`
 
 
 @dataclass(frozen=True)
@@ -74,6 +75,11 @@ def select_samples(
         for name in _PER_ACTION
         if getattr(experience, name) is not None
     }
+    info = {
+        name: values[samples, :width]
+        for name, values in (experience.info or {}).items()
+        if name in _PER_ACTION_INFO
+    }
     empty = {field.name: None for field in fields(experience) if field.name != "sequences"}
     no_tokens = experience.sequences[samples, :0]  # workers have the token ids in their groups
-    return replace(experience, sequences=no_tokens, **{**empty, **chosen})
+    return replace(experience, sequences=no_tokens, **{**empty, **chosen, "info": info})

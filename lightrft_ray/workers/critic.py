@@ -53,7 +53,9 @@ class CriticLearner:
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(backbone)
         critic = TokenCritic(backbone, seed=config.seed)
-        self._trainable = TrainableModel(critic, config, config.trainer.critic_learning_rate)
+        self._trainable = TrainableModel(
+            critic, config, config.trainer.critic_learning_rate, config.critic_optimizer_steps
+        )
         self._rows = RowBuilder(
             config.trainer.row_layout,
             position_rule(backbone.config),

@@ -103,9 +103,11 @@ class StepResult:
 
 
 class TrainableModel:
-    """A module under DeepSpeed."""
+    """A module under DeepSpeed; `total_steps` is the length of its learning-rate schedule."""
 
-    def __init__(self, module: nn.Module, config: RunConfig, learning_rate: float) -> None:
+    def __init__(
+        self, module: nn.Module, config: RunConfig, learning_rate: float, total_steps: int
+    ) -> None:
         import deepspeed
 
         trainer = config.trainer
@@ -115,7 +117,7 @@ class TrainableModel:
             betas=trainer.adam_betas,
             weight_decay=trainer.l2,
         )
-        schedule = learning_rate_factor(trainer, config.optimizer_steps)
+        schedule = learning_rate_factor(trainer, total_steps)
         self.engine, *_ = deepspeed.initialize(
             model=module,
             optimizer=optimizer,

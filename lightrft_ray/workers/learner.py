@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import ray
+import torch
 from ray import ObjectRef
 from torch import Tensor
 
@@ -14,9 +15,10 @@ from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
 from lightrft_ray.sync.weight_source import full_state_dict, named_weights
-from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.metric_sums import Metrics
 from lightrft_ray.trainer.objectives import policy_objective
+from lightrft_ray.trainer.off_policy import mismatch_metrics
 from lightrft_ray.workers.batches import RankBatch, RowBuilder
 from lightrft_ray.workers.deepspeed_engine import (
     ProcessGroup,
@@ -58,7 +60,9 @@ class PolicyLearner:
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(self._model)
         policy = TokenPolicy(self._model)
-        self._trainable = TrainableModel(policy, config, config.trainer.actor_learning_rate)
+        self._trainable = TrainableModel(
+            policy, config, config.trainer.actor_learning_rate, config.optimizer_steps
+        )
         self._rows = RowBuilder(
             config.trainer.row_layout,
             position_rule(self._model.config),
@@ -74,7 +78,10 @@ class PolicyLearner:
     def _objective(
         self, rows: Rows, experience: ExperienceVL, batch: RankBatch
     ) -> tuple[Tensor, Metrics]:
-        log_probs, entropy = self._trainable.engine(rows, self._sampling)
+        trains_entropy = self._config.algorithm.entropy_coef > 0
+        log_probs, entropy = self._trainable.engine(
+            rows, self._sampling, trains_entropy=trains_entropy
+        )
         loss, metrics = policy_objective(
             log_probs,
             entropy,
@@ -83,8 +90,11 @@ class PolicyLearner:
             denominators=batch.denominators,
             kl_coef=batch.kl_coef,
         )
-        if not batch.is_first:  # the policy has moved: the gap is no longer that of two engines
-            del metrics["log_prob_gap_max"]
+        if batch.is_first and self._config.algorithm.old_log_probs == "rollout":
+            # The policy is still the one that was sampled from.
+            metrics |= mismatch_metrics(
+                log_probs, experience.action_log_probs, required_mask(experience)
+            )
         return loss, metrics
 
     def log_probs(
@@ -100,6 +110,17 @@ class PolicyLearner:
         distribution = sampling or self._sampling
         return score_actions(
             groups, size, self._rows, lambda rows: self._trainable.engine(rows, distribution)[0]
+        )
+
+    def log_probs_and_entropy(self, groups: Sequence[GroupTokens]) -> np.ndarray:
+        """As `log_probs`, with the entropies in a second row: (2, M) float32."""
+        self._trainable.engine.eval()
+        size = self._config.trainer.micro_rollout_batch_size
+        return score_actions(
+            groups,
+            size,
+            self._rows,
+            lambda rows: torch.stack(self._trainable.engine(rows, self._sampling)),
         )
 
     def export_weights(self) -> list[tuple[BucketSpec, ObjectRef]]:

@@ -20,12 +20,12 @@ Objective = Callable[[Rows, ExperienceVL, RankBatch], tuple[Tensor, Metrics]]
 def score_actions(
     groups: Sequence[GroupTokens], size: int, builder: RowBuilder, forward: Callable[[Rows], Tensor]
 ) -> np.ndarray:
-    """`forward`'s (N, A) values at the response tokens, (M,) float32, sample after sample."""
+    """`forward`'s (…, N, A) values at the response tokens, (…, M) float32, sample after sample."""
     results = []
     for batch in split_micro_batches(groups, size):
         rows = builder.build(batch)
-        results.append(forward(rows)[rows.action_mask].float().cpu().numpy())
-    return np.concatenate(results)
+        results.append(forward(rows)[..., rows.action_mask].float().cpu().numpy())
+    return np.concatenate(results, axis=-1)
 
 
 def run_updates(

@@ -104,7 +104,12 @@ def _train(
 ) -> tuple[dict[str, float], float, bool]:
     """Metrics over all ranks, gradient norm, and whether the step was skipped."""
     shares = divide_batch(
-        groups, experience, batch_size=len(experience.advantages), ranks=len(learner), kl_coef=0
+        groups,
+        experience,
+        batch_size=len(experience.advantages),
+        ranks=len(learner),
+        kl_coef=0,
+        horizon=5,
     )
     answers = learner.wait(learner.start_each("train", shares))
     merged: dict = {}
@@ -134,6 +139,17 @@ def test_log_probs_are_equal(learners: dict[str, ActorGroup], groups: list[Group
     for of_ranks in answers.values():
         for log_probs in of_ranks:
             np.testing.assert_allclose(log_probs, expected, atol=2e-5)
+
+
+def test_entropies_come_with_the_log_probs(
+    learners: dict[str, ActorGroup], groups: list[GroupTokens]
+) -> None:
+    for learner in learners.values():
+        log_probs = learner.call("log_probs", groups)
+        for pair, own in zip(learner.call("log_probs_and_entropy", groups), log_probs, strict=True):
+            assert pair.shape == (2, len(own))
+            np.testing.assert_allclose(pair[0], own, atol=2e-5)
+            assert (pair[1] > 0).all() and (pair[1] < math.log(10**5)).all()
 
 
 def test_a_step_that_is_not_finite_is_skipped_on_all_ranks(

@@ -130,6 +130,54 @@ def test_ppo_trains_a_critic_and_pays_for_kl(tmp_path: Path) -> None:
     assert summary["peak_rss_mb_by_role"].keys() >= {"critic", "reference"}
 
 
+def test_selection_and_correction_work_together(tmp_path: Path) -> None:
+    """Dynamic sampling, best-of-n, high-entropy tokens, shaping and an off-policy correction."""
+    result = launch(
+        tmp_path / "run",
+        policy_loss="cispo",
+        loss_aggregation="seq-mean-token-sum-norm",
+        old_log_probs="learner",
+        off_policy_correction="token_mask",
+        entropy_coef=0.01,
+        high_entropy_token_ratio=0.5,
+        best_of_n=6,
+        dynamic_sampling="true",
+        dynamic_sampling_max_batches=2,
+        overlong_buffer_len=4,
+        reward_clip_range="[-1, 1]",
+        mask_truncated="true",
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    for record in metrics(tmp_path / "run")[1:]:
+        assert all(math.isfinite(value) for value in record.values())
+        assert 1 <= record["rollout/batches_drawn"] <= 2
+        assert record["rollout/log_prob_gap_max"] < 1e-4
+        assert record["rollout/corrected_fraction"] == 0
+        assert record["reward/clipped_fraction"] == 0
+        assert record["data/in_flight"] == 0
+    assert record["data/taken"] == record["data/trained"] + record["data/filtered"]
+
+
+def test_a_critic_is_warmed_up_alone(tmp_path: Path) -> None:
+    result = launch(
+        tmp_path / "run",
+        advantage_estimator="gae",
+        lambd_value=0.9,
+        length_adaptive_alpha=5.0,
+        critic_warmup_steps=2,
+        init_kl_coef=0.05,
+        kl_target=0.001,
+        kl_horizon=100,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "warning: algorithm.kl_estimator k3 in the loss" in result.stdout
+    first, second, third = metrics(tmp_path / "run")[1:]
+    assert "policy/loss" not in first and "policy/loss" not in second
+    assert math.isfinite(third["policy/loss"])
+    assert all("value/loss" in record for record in (first, second, third))
+    assert first["kl/coef"] == 0.05 and third["kl/coef"] < 0.05  # the KL is 0, below its target
+
+
 def test_a_run_can_be_interrupted_and_leaves_no_process(tmp_path: Path) -> None:
     """By Ctrl-C; a stopped job shows the same for SIGTERM."""
     process = start(tmp_path / "run", num_steps=500, progress="plain")

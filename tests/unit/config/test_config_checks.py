@@ -13,6 +13,8 @@ FLASH: Values = {"attn_implementation": "flash_attention_2", "dtype": "bfloat16"
 PADDED: Values = {"row_layout": "padded"}
 KL: Values = {"init_kl_coef": 0.1}
 GAE: Values = {"advantage_estimator": "gae"}
+SINGLES: Values = {"n_samples_per_prompt": 1, "rollout_batch_size": 256}
+LEARNER: Values = {"old_log_probs": "learner"}
 # Settings that contradict, the names the error must hold, and the same settings with its remedy.
 CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
     "group of one": (
@@ -30,15 +32,165 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("model.critic_pretrain", "algorithm.advantage_estimator to gae"),
         {"model": {"critic_pretrain": "a/b"}, "algorithm": GAE},
     ),
-    "gamma without gae": (
+    "gamma without discounts": (
         {"algorithm": {"gamma": 0.9}},
-        ("algorithm.gamma to 1.0", "algorithm.advantage_estimator"),
-        {"algorithm": {"gamma": 0.9, **GAE}},
+        ("algorithm.gamma to 1.0", "estimator to gae or reinforce or reinforce_plus_plus"),
+        {"algorithm": {"gamma": 0.9, "advantage_estimator": "reinforce"}},
     ),
     "lambd without gae": (
-        {"algorithm": {"lambd": 0.9}},
-        ("algorithm.lambd to 1.0", "algorithm.advantage_estimator"),
+        {"algorithm": {"lambd": 0.9, "advantage_estimator": "reinforce"}},
+        ("algorithm.lambd to 1.0", "algorithm.advantage_estimator to gae"),
         {"algorithm": {"lambd": 0.9, **GAE}},
+    ),
+    "lambda of the values without gae": (
+        {"algorithm": {"lambd_value": 0.9}},
+        ("algorithm.lambd_value to null", "algorithm.advantage_estimator to gae"),
+        {"algorithm": {"lambd_value": 0.9, **GAE}},
+    ),
+    "length-adaptive lambda without gae": (
+        {"algorithm": {"length_adaptive_alpha": 0.05}},
+        ("algorithm.length_adaptive_alpha to null", "algorithm.advantage_estimator to gae"),
+        {"algorithm": {"length_adaptive_alpha": 0.05, **GAE}},
+    ),
+    "two lambdas of the advantages": (
+        {"algorithm": {"length_adaptive_alpha": 0.05, "lambd": 0.9, **GAE}},
+        ("algorithm.lambd to 1.0", "algorithm.length_adaptive_alpha to null"),
+        {"algorithm": {"lambd": 0.9, **GAE}},
+    ),
+    "value clip without a critic": (
+        {"algorithm": {"value_clip": 0.5}},
+        ("algorithm.value_clip to 0.2", "algorithm.advantage_estimator to gae"),
+        {"algorithm": {"value_clip": 0.5, **GAE}},
+    ),
+    "whitening of what is whitened": (
+        {"algorithm": {"advantage_estimator": "reinforce_plus_plus", "whiten_advantages": False}},
+        ("algorithm.whiten_advantages to null", "algorithm.advantage_estimator to"),
+        {"algorithm": {"advantage_estimator": "reinforce", "whiten_advantages": False}},
+    ),
+    "a clip without clipping": (
+        {"algorithm": {"policy_loss": "sapo", "eps_clip": 0.2}},
+        ("algorithm.eps_clip to null", "algorithm.policy_loss to cispo or cpgd"),
+        {"algorithm": {"policy_loss": "ppo", "eps_clip": 0.2}},
+    ),
+    "a dual clip in the single clip": (
+        {"algorithm": {"dual_clip": 3.0}},
+        ("algorithm.dual_clip to null", "algorithm.policy_loss to ppo_dual_clip"),
+        {"algorithm": {"dual_clip": 3.0, "policy_loss": "ppo_dual_clip"}},
+    ),
+    "a drift in another loss": (
+        {"algorithm": {"cpgd_drift_coef": 0.1}},
+        ("algorithm.cpgd_drift_coef to null", "algorithm.policy_loss to cpgd"),
+        {"algorithm": {"cpgd_drift_coef": 0.1, "policy_loss": "cpgd"}},
+    ),
+    "a cap of no drift": (
+        {"algorithm": {"cpgd_drift_cap": 1.0, "policy_loss": "cpgd"}},
+        ("algorithm.cpgd_drift_coef above 0", "algorithm.cpgd_drift_cap to null"),
+        {"algorithm": {"cpgd_drift_cap": 1.0, "cpgd_drift_coef": 0.1, "policy_loss": "cpgd"}},
+    ),
+    "a temperature without a gate": (
+        {"algorithm": {"sapo_tau_neg": 1.1, "policy_loss": "gspo"}},
+        ("algorithm.sapo_tau_neg to null", "algorithm.policy_loss to sapo"),
+        {"algorithm": {"sapo_tau_neg": 1.1, "policy_loss": "sapo"}},
+    ),
+    "one ratio a response, one advantage a token": (
+        {"algorithm": {"policy_loss": "gspo", **GAE}},
+        ("algorithm.policy_loss to gspo_token", "algorithm.advantage_estimator to group_norm"),
+        {"algorithm": {"policy_loss": "gspo_token", **GAE}},
+    ),
+    "a correction of what the ratio corrects": (
+        {"algorithm": {"off_policy_correction": "token_mask"}},
+        ("algorithm.old_log_probs to learner", "algorithm.off_policy_correction to none"),
+        {"algorithm": {"off_policy_correction": "token_mask", **LEARNER}},
+    ),
+    "a cap of nothing": (
+        {"algorithm": {"off_policy_cap": 3.0}},
+        ("algorithm.off_policy_cap to null", "off_policy_correction to sequence_truncate"),
+        {"algorithm": {"off_policy_cap": 3.0, **LEARNER}},
+    ),
+    "a band for what is truncated": (
+        {"algorithm": {"off_policy_low": 0.5, **LEARNER}},
+        ("algorithm.off_policy_low to null", "algorithm.off_policy_correction to geometric_mask"),
+        {
+            "algorithm": {
+                "off_policy_low": 0.5,
+                "off_policy_correction": "geometric_mask",
+                **LEARNER,
+            }
+        },
+    ),
+    "a mask without bounds": (
+        {"algorithm": {"off_policy_correction": "sequence_mask", **LEARNER}},
+        ("algorithm.off_policy_correction", "algorithm.off_policy_high"),
+        {
+            "algorithm": {
+                "off_policy_correction": "sequence_mask",
+                "off_policy_high": 2.0,
+                **LEARNER,
+            }
+        },
+    ),
+    "an estimator of no KL": (
+        {"algorithm": {"kl_estimator": "k1"}},
+        ("algorithm.kl_estimator", "algorithm.init_kl_coef above 0"),
+        {"algorithm": {"kl_estimator": "k1", **KL}},
+    ),
+    "a place for no KL": (
+        {"algorithm": {"use_kl_loss": False}},
+        ("algorithm.use_kl_loss", "algorithm.init_kl_coef above 0"),
+        {"algorithm": {"use_kl_loss": False, **KL}},
+    ),
+    "a target without a KL": (
+        {"algorithm": {"kl_target": 0.1}},
+        ("algorithm.kl_target", "algorithm.init_kl_coef above 0"),
+        {"algorithm": {"kl_target": 0.1, **KL}},
+    ),
+    "a horizon without a target": (
+        {"algorithm": {"kl_horizon": 100.0, **KL}},
+        ("algorithm.kl_horizon to null", "algorithm.kl_target"),
+        {"algorithm": {"kl_horizon": 100.0, "kl_target": 0.1, **KL}},
+    ),
+    "a reversed range of rewards": (
+        {"reward": {"reward_clip_range": [1.0, -1.0]}},
+        ("reward.reward_clip_range [1, -1]", "to null"),
+        {"reward": {"reward_clip_range": [-1.0, 1.0]}},
+    ),
+    "a penalty without a buffer": (
+        {"reward": {"overlong_penalty_factor": 0.5}},
+        ("reward.overlong_penalty_factor to null", "reward.overlong_buffer_len"),
+        {"reward": {"overlong_penalty_factor": 0.5, "overlong_buffer_len": 4}},
+    ),
+    "a buffer longer than responses": (
+        {"reward": {"overlong_buffer_len": 9}},
+        ("reward.overlong_buffer_len 9", "rollout.generate_max_len 8"),
+        {"reward": {"overlong_buffer_len": 8}},
+    ),
+    "a running norm below a norm in the group": (
+        {"reward": {"reward_running_norm": "scale"}},
+        ("reward.reward_running_norm to none", "algorithm.advantage_estimator group_norm"),
+        {
+            "reward": {"reward_running_norm": "scale"},
+            "algorithm": {"advantage_estimator": "dr_grpo"},
+        },
+    ),
+    "dynamic sampling with one sample": (
+        {"rollout": {"dynamic_sampling": True, **SINGLES}, "algorithm": GAE},
+        ("rollout.n_samples_per_prompt to 2", "rollout.dynamic_sampling to false"),
+        {"rollout": {"dynamic_sampling": True}, "algorithm": GAE},
+    ),
+    "a limit of nothing": (
+        {"rollout": {"dynamic_sampling_max_batches": 3}},
+        ("rollout.dynamic_sampling to true", "rollout.dynamic_sampling_max_batches to null"),
+        {"rollout": {"dynamic_sampling_max_batches": 3, "dynamic_sampling": True}},
+    ),
+    "the best of as many": (
+        {"rollout": {"best_of_n": 8}},
+        ("rollout.best_of_n 8", "rollout.n_samples_per_prompt 8"),
+        {"rollout": {"best_of_n": 9}},
+    ),
+    "tokens by an entropy that nobody knows": (
+        {"algorithm": {"high_entropy_token_ratio": 0.2}},
+        ("algorithm.old_log_probs to learner", "algorithm.high_entropy_token_ratio to 1.0"),
+        {"algorithm": {"high_entropy_token_ratio": 0.2, **LEARNER}},
     ),
     "flash attention in float32": (
         {"trainer": PADDED, "model": {**FLASH, "dtype": "float32"}, "placement": GPUS},
@@ -146,6 +298,16 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("trainer.lr_warmup_steps below 5", "trainer.num_steps 5"),
         {"trainer": {"num_steps": 5, "lr_warmup_steps": 4}},
     ),
+    "a warm-up of no critic": (
+        {"trainer": {"critic_warmup_steps": 2}},
+        ("trainer.critic_warmup_steps to 0", "algorithm.advantage_estimator to gae"),
+        {"trainer": {"critic_warmup_steps": 2}, "algorithm": GAE},
+    ),
+    "a critic's warm-up as long as the run": (
+        {"trainer": {"critic_warmup_steps": 5, "num_steps": 5}, "algorithm": GAE},
+        ("trainer.critic_warmup_steps below 5", "trainer.num_steps 5"),
+        {"trainer": {"critic_warmup_steps": 4, "num_steps": 5}, "algorithm": GAE},
+    ),
     "nodes without GPUs": (
         {"placement": {"ref_num_nodes": 2}},
         ("placement.ref_num_nodes to 1", "placement.ref_num_gpus_per_node to 1"),
@@ -186,6 +348,29 @@ def test_contradiction(name: str) -> None:
     for word in words:
         assert word in message
     RunConfig.model_validate(remedied)
+
+
+@pytest.mark.parametrize(
+    "estimator", ["reinforce_baseline", "rloo", "group_norm", "grpo", "dr_grpo", "cpgd"]
+)
+def test_a_group_of_one_has_nothing_to_be_compared_with(estimator: str) -> None:
+    tree: Tree = {
+        "rollout": {"n_samples_per_prompt": 1, "rollout_batch_size": 256},
+        "algorithm": {"advantage_estimator": estimator},
+    }
+    with pytest.raises(ValidationError) as caught:
+        RunConfig.model_validate(tree)
+    assert "rollout.n_samples_per_prompt to 2" in str(caught.value)
+    assert "algorithm.advantage_estimator" in str(caught.value)
+
+
+@pytest.mark.parametrize("estimator", ["gae", "reinforce", "reinforce_plus_plus"])
+def test_other_estimators_take_single_samples(estimator: str) -> None:
+    tree: Tree = {
+        "rollout": {"n_samples_per_prompt": 1, "rollout_batch_size": 256},
+        "algorithm": {"advantage_estimator": estimator},
+    }
+    assert RunConfig.model_validate(tree).uses_critic == (estimator == "gae")
 
 
 def test_the_ranks_of_a_critic_count_only_where_there_is_one() -> None:

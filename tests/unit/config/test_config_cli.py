@@ -127,7 +127,8 @@ def test_help_lists_every_setting_by_section(
         "  --trainer.adam_betas [float, float] (default: [0.9, 0.95])\n",
         "  --trainer.zero_stage 0|1|2|3 (default: 1)\n",
         "  --algorithm.whiten_advantages true|false|null (default: null)\n",
-        "  --algorithm.advantage_estimator group_norm|gae (default: group_norm)\n",
+        "--algorithm.advantage_estimator gae|reinforce|reinforce_plus_plus|reinforce_baseline|"
+        "rloo|\n      group_norm|dr_grpo|cpgd (default: group_norm)\n",
     ],
 )
 def test_help_shows_type_and_default(capsys: pytest.CaptureFixture[str], lines: str) -> None:

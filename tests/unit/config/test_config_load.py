@@ -55,7 +55,7 @@ def test_leaf_and_dotted_names_are_the_same_setting() -> None:
     ("name", "text", "value"),
     [
         ("actor_learning_rate", "1e-5", 1e-5),
-        ("use_kl_loss", "false", False),
+        ("vllm_enforce_eager", "false", False),
         ("adam_betas", "[0.8, 0.9]", (0.8, 0.9)),
         ("eps_clip_high", "0.3", 0.3),
         ("eps_clip_high", "null", None),

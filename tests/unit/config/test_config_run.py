@@ -10,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from lightrft_ray.config import AlgorithmConfig, PlacementConfig, RunConfig
+from lightrft_ray.config.algorithm import Estimator, OffPolicyCorrection
 from lightrft_ray.config.settings import all_settings, sections
 
 
@@ -107,6 +108,16 @@ def test_derived_values() -> None:
     assert config.optimizer_steps == 10 * 2 * 2
 
 
+def test_the_policys_schedule_starts_after_the_critics_warm_up() -> None:
+    config = RunConfig.model_validate(
+        {
+            "algorithm": {"advantage_estimator": "gae"},
+            "trainer": {"num_steps": 10, "max_epochs": 2, "critic_warmup_steps": 3},
+        }
+    )
+    assert (config.optimizer_steps, config.critic_optimizer_steps) == (14, 20)
+
+
 def test_cpu_learner_ranks_count_without_gpus() -> None:
     config = RunConfig.model_validate(
         {"placement": {"cpu_learner_ranks": 2}, "trainer": {"micro_train_batch_size": 128}}
@@ -126,18 +137,34 @@ def test_grpo_is_another_name_for_group_norm() -> None:
         ("group_norm", None, False),
         ("gae", False, False),
         ("group_norm", True, True),
+        ("reinforce", None, False),
+        ("reinforce_plus_plus", None, False),  # its formula whitens
+        ("reinforce_baseline", None, False),
     ],
 )
 def test_whitening_is_the_default_with_gae_only(
-    estimator: Literal["gae", "group_norm"], whiten: bool | None, expected: bool
+    estimator: Estimator, whiten: bool | None, expected: bool
 ) -> None:
     config = AlgorithmConfig(advantage_estimator=estimator, whiten_advantages=whiten)
     assert config.whitens_advantages is expected
 
 
-def test_clip_bounds() -> None:
-    assert AlgorithmConfig(eps_clip=0.25).clip_bounds == (0.75, 1.25)
-    assert AlgorithmConfig(eps_clip=0.25, eps_clip_high=0.5).clip_bounds == (0.75, 1.5)
+@pytest.mark.parametrize(
+    ("old_log_probs", "correction", "expected"),
+    [
+        ("rollout", None, "none"),
+        ("learner", None, "token_truncate"),
+        ("learner", "none", "none"),
+        ("learner", "token_mask", "token_mask"),
+    ],
+)
+def test_truncation_is_the_default_with_the_learners_log_probs(
+    old_log_probs: Literal["rollout", "learner"],
+    correction: OffPolicyCorrection | None,
+    expected: str,
+) -> None:
+    config = AlgorithmConfig(old_log_probs=old_log_probs, off_policy_correction=correction)
+    assert config.correction == expected
 
 
 @pytest.mark.parametrize(
@@ -199,9 +226,13 @@ def test_unknown_names_are_errors() -> None:
         ("model", "pretrain", "", "x"),
         ("algorithm", "init_kl_coef", -0.1, 0.1),
         ("algorithm", "eps_clip", 0.0, 0.1),
+        ("algorithm", "dual_clip", 1.0, None),
+        ("algorithm", "off_policy_cap", 0.9, None),
+        ("algorithm", "off_policy_low", 1.1, None),  # the band always holds the ratio 1
+        ("algorithm", "off_policy_high", 0.9, None),
         ("algorithm", "eps_clip", 1.0, 0.9),
         ("algorithm", "eps_clip_high", -0.2, 2.0),
-        ("algorithm", "value_clip", 0.0, 0.1),
+        ("algorithm", "value_clip", 0.0, 0.2),
         ("trainer", "adam_betas", [0.9, 1.0], [0.0, 0.999]),
         ("trainer", "adam_betas", [-0.1, 0.9], [0.9, 0.9]),
         ("trainer", "actor_learning_rate", -1e-3, 0),

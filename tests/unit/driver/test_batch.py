@@ -79,6 +79,11 @@ def test_rollout_log_probs() -> None:
     torch.testing.assert_close(log_probs, torch.tensor(expected))
 
 
+def test_truncated_responses() -> None:
+    groups = [rollout_group("a", [1], [sample([2], is_truncated=True), sample([3])])]
+    assert RolloutBatch.of(groups, _PAD).is_truncated.tolist() == [True, False]
+
+
 def test_packed_samples_have_no_response_mask() -> None:
     with pytest.raises(ValueError, match="packed"):
         response_mask(SamplesVL(torch.zeros(1, 3)))

@@ -47,7 +47,9 @@ def _divide(
 ) -> tuple[list[list[RankBatch]], ExperienceVL]:
     groups = _groups(sizes, seed)
     experience = _experience(groups, failed)
-    shares = divide_batch(groups, experience, batch_size=batch_size, ranks=ranks, kl_coef=0.1)
+    shares = divide_batch(
+        groups, experience, batch_size=batch_size, ranks=ranks, kl_coef=0.1, horizon=7
+    )
     return shares, experience
 
 
@@ -94,6 +96,7 @@ def test_every_sample_is_trained_once_by_one_rank(
             assert torch.equal(batch.experience.action_mask, mask[own])
             assert batch.denominators.n_tokens == sum(lengths)
             assert batch.denominators.n_sequences == sum(length > 0 for length in lengths)
+            assert batch.denominators.horizon == 7
             assert batch.kl_coef == 0.1
             assert batch.is_first == (number == 0)
 
@@ -123,7 +126,7 @@ def test_ranks_get_like_numbers_of_tokens() -> None:
         for i, length in enumerate(prompts)
     ]
     experience = _experience(groups, set())
-    shares = divide_batch(groups, experience, batch_size=16, ranks=2, kl_coef=0.0)
+    shares = divide_batch(groups, experience, batch_size=16, ranks=2, kl_coef=0.0, horizon=7)
     tokens = [sum(len(group.prompt_ids) for group in share[0].groups) for share in shares]
     assert tokens == [220, 220]
 
@@ -131,4 +134,6 @@ def test_ranks_get_like_numbers_of_tokens() -> None:
 def test_an_experience_that_is_not_assembled_is_named() -> None:
     groups = _groups([2], 0)
     with pytest.raises(ValueError, match="action_mask is missing"):
-        divide_batch(groups, ExperienceVL(torch.zeros(2, 3)), batch_size=2, ranks=1, kl_coef=0.0)
+        divide_batch(
+            groups, ExperienceVL(torch.zeros(2, 3)), batch_size=2, ranks=1, kl_coef=0.0, horizon=7
+        )

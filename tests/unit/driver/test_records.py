@@ -9,7 +9,12 @@ from rollouts import rollout_group, sample
 
 from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.records import (
+    _MISMATCH_METRICS,
+    _POLICY_METRICS,
+    _SHAPING_METRICS,
+    _VALUE_METRICS,
     _explained_variance,
+    assembly_record,
     batch_record,
     experience_record,
     memory_record,
@@ -52,7 +57,10 @@ def _experience(**changes: object) -> ExperienceVL:
         "advantages": torch.tensor([[1.0, 2.0], [6.0, 99.0], [99.0, 99.0]]),
         "kl": torch.tensor([[0.1, 0.2], [0.6, 99.0], [99.0, 99.0]]),
         "action_mask": _MASK,
-        "info": {"reward": torch.tensor([1.0, 0.5, math.nan])},
+        "info": {
+            "reward": torch.tensor([1.0, 0.5, math.nan]),
+            "group_ids": torch.tensor([0, 0, 1]),
+        },
     }
     return ExperienceVL(**{**tensors, **changes})
 
@@ -63,6 +71,7 @@ def test_statistics_leave_out_failed_samples_and_padding() -> None:
         {
             "reward/mean": 0.75,
             "reward/std": math.sqrt(0.125),
+            "reward/informative_groups": 0.5,
             "reward/failed": 1,
             "advantage/mean": 3.0,
             "advantage/std": math.sqrt(7),
@@ -116,8 +125,30 @@ def test_metrics_of_ranks_are_weighted_by_what_they_counted() -> None:
     assert record["policy/skipped_updates"] == 0
     assert set(record) <= set(METRICS)
     value = update_record("value", by_rank)
+    assert value["value/skipped_updates"] == 0
     assert value["value/clip_fraction"] == pytest.approx(0.25)
     assert set(value) <= set(METRICS)
+
+
+def test_a_loss_without_a_clip_has_no_clip_fraction() -> None:
+    measured = {name: one for name, one in _measured(1.0, 2).items() if "clip" not in name}
+    assert "policy/clip_fraction" not in update_record("policy", [(measured, _results(1.0))])
+    measured["clip_frac_dual"] = Mean(torch.tensor(1.0), torch.tensor(4))
+    record = update_record("policy", [(measured, _results(1.0))])
+    assert record["policy/clip_fraction_dual"] == 0.25
+    assert set(record) <= set(METRICS)
+
+
+def test_shaping_and_mismatch_are_recorded_where_there_are_any() -> None:
+    assert assembly_record({}) == {}
+    mean = Mean(torch.tensor(1.0), torch.tensor(4))
+    record = assembly_record({"reward_clipped": mean, "mismatch_k1": mean, "ess": mean})
+    assert record == {"reward/clipped_fraction": 0.25, "rollout/mismatch_k1": 0.25}
+
+
+def test_every_name_of_a_record_is_explained() -> None:
+    tables = (_POLICY_METRICS, _VALUE_METRICS, _MISMATCH_METRICS, _SHAPING_METRICS)
+    assert {name for table in tables for name in table.values()} <= set(METRICS)
 
 
 def test_skipped_updates_have_no_gradient_norm() -> None:

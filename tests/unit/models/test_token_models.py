@@ -190,3 +190,31 @@ def test_the_value_head_is_drawn_from_the_seed_alone() -> None:
     assert torch.equal(heads[0], heads[1])
     assert not torch.equal(heads[0], heads[2])
     assert heads[0].dtype == torch.float32
+
+
+def test_entropies_have_a_gradient_where_they_are_trained() -> None:
+    """Forbidden tokens have a probability of 0, whose logarithm must not spoil the gradient."""
+    model = text_model()
+    rows = _rows(model, _TEXT_GROUPS, "padded")
+    log_probs, entropy = TokenPolicy(model)(rows, _SAMPLING)
+    assert log_probs.requires_grad and not entropy.requires_grad
+    _, trained = TokenPolicy(model)(rows, _SAMPLING, trains_entropy=True)
+    torch.testing.assert_close(trained, entropy)
+    own = _gradients(model, trained[rows.action_mask])
+    expected = _gradients(model, _one_by_one_entropy(model, _TEXT_GROUPS))
+    assert all(gradient.isfinite().all() for gradient in own.values())
+    assert any((gradient != 0).any() for gradient in own.values())
+    for name, gradient in own.items():
+        torch.testing.assert_close(gradient, expected[name], rtol=1e-3, atol=1e-6)
+
+
+def _one_by_one_entropy(model: PreTrainedModel, groups: Sequence[PromptGroup]) -> Tensor:
+    """Of the softmax over the allowed tokens alone, by its formula."""
+    entropies = []
+    for group in groups:
+        for response in group.responses:
+            logits = _plain_logits(model, group, response) / _SAMPLING.temperature
+            allowed = [i for i in range(logits.shape[1]) if i not in (IMAGE, VIDEO)]
+            probabilities = logits[:, allowed].softmax(dim=-1)
+            entropies.append(-(probabilities * probabilities.log()).sum(dim=-1))
+    return torch.cat(entropies)

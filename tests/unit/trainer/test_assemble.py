@@ -1,14 +1,16 @@
 """Experience against an independent, slow computation in float64."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
 from torch import Tensor
 
 from lightrft_ray.config import AlgorithmConfig
+from lightrft_ray.config.algorithm import Estimator
 from lightrft_ray.trainer.assemble import Scores, assemble_experience
 from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL
 
@@ -16,6 +18,7 @@ _LENGTHS = [4, 1, 3, 2, 4, 3, 1, 2]
 _GROUPS = [0, 0, 0, 2, 2, 2, 5, 5]
 _WIDTH = 5
 _GARBAGE = 1e30  # what padding holds must not matter
+ESTIMATORS = get_args(Estimator)
 _Rows = list[list[float]]
 
 
@@ -200,6 +203,102 @@ def test_group_norm_is_whitened_where_it_is_asked_for() -> None:
     _assert_rows(_assemble(scores, whiten_advantages=True).advantages, _slow_whiten(spread))
 
 
+def _slow_returns(scores: Scores, kl: _Rows, kl_coef: float, gamma: float) -> _Rows:
+    """Discounted sums of what follows, written out."""
+    rows = []
+    for reward, kls in zip(scores.rewards.tolist(), kl, strict=True):
+        steps = range(len(kls))
+        rewards = [-kl_coef * kls[t] + (reward if t == len(kls) - 1 else 0) for t in steps]
+        rows.append([sum(gamma ** (j - t) * rewards[j] for j in steps if j >= t) for t in steps])
+    return rows
+
+
+@pytest.mark.parametrize("gamma", [1.0, 0.9])
+@pytest.mark.parametrize("estimator", ["reinforce", "reinforce_plus_plus"])
+def test_returns_with_the_kl_in_the_reward(estimator: str, gamma: float) -> None:
+    scores = _scores()
+    settings = {"advantage_estimator": estimator, "gamma": gamma, "kl_estimator": "k1"}
+    experience = _assemble(scores, kl_coef=0.3, use_kl_loss=False, **settings)
+    returns = _slow_returns(scores, _slow_kl(scores, "k1"), 0.3, gamma)
+    _assert_rows(experience.returns, returns)
+    is_whitened = estimator == "reinforce_plus_plus"
+    _assert_rows(experience.advantages, _slow_whiten(returns) if is_whitened else returns)
+
+
+def _slow_centred(totals: list[float], others_only: bool = False) -> list[float]:
+    """x − mean of the group, or of its other samples."""
+    result = []
+    for row, (own, group) in enumerate(zip(totals, _GROUPS, strict=True)):
+        members = [
+            total
+            for other, (total, other_group) in enumerate(zip(totals, _GROUPS, strict=True))
+            if other_group == group and not (others_only and other == row)
+        ]
+        result.append(own - sum(members) / len(members))
+    return result
+
+
+def _slow_cpgd(totals: list[float]) -> list[float]:
+    spread = {g: {t for t, h in zip(totals, _GROUPS, strict=True) if h == g} for g in _GROUPS}
+    with_signal = sum(len(values) > 1 for values in spread.values())
+    weight = min(3.0, len(spread) / with_signal)
+    return [weight * value for value in _slow_centred(totals)]
+
+
+@pytest.mark.parametrize("kl_coef", [0.0, 0.3])
+@pytest.mark.parametrize(
+    ("estimator", "slow", "is_whitened"),
+    [
+        ("dr_grpo", _slow_centred, False),
+        ("rloo", lambda totals: _slow_centred(totals, others_only=True), False),
+        ("cpgd", _slow_cpgd, False),
+        ("reinforce_baseline", _slow_centred, True),
+    ],
+)
+def test_comparison_in_the_group(
+    estimator: str, slow: Callable[[list[float]], list[float]], is_whitened: bool, kl_coef: float
+) -> None:
+    scores = _scores()
+    experience = _assemble(
+        scores,
+        kl_coef=kl_coef,
+        advantage_estimator=estimator,
+        use_kl_loss=False,
+        kl_estimator="k1",
+    )
+    pairs = zip(scores.rewards.tolist(), _slow_kl(scores, "k1"), strict=True)
+    totals = slow([reward - kl_coef * sum(kl) for reward, kl in pairs])
+    rows = [[total] * length for total, length in zip(totals, _LENGTHS, strict=True)]
+    _assert_rows(experience.advantages, _slow_whiten(rows) if is_whitened else rows)
+    assert experience.returns is None
+
+
+def test_gae_with_a_lambda_for_the_values() -> None:
+    scores = _scores()
+    experience = _assemble(
+        scores, advantage_estimator="gae", whiten_advantages=False, lambd=0.7, lambd_value=1.0
+    )
+    kl = _slow_kl(scores, "k3")
+    _assert_rows(experience.advantages, _slow_gae(scores, kl, 0.0, 1.0, 0.7)[0])
+    _assert_rows(experience.returns, _slow_gae(scores, kl, 0.0, 1.0, 1.0)[1])
+
+
+def test_gae_with_a_lambda_by_length() -> None:
+    """λ = 1 − 1 / (α L), here 1 − 2 / L limited to [0, 1]."""
+    scores = _scores()
+    experience = _assemble(
+        scores,
+        advantage_estimator="gae",
+        whiten_advantages=False,
+        length_adaptive_alpha=0.5,
+        lambd_value=1.0,
+    )
+    kl = _slow_kl(scores, "k3")
+    lambdas = [max(0.0, 1 - 2 / length) for length in _LENGTHS]
+    by_row = [_slow_gae(scores, kl, 0.0, 1.0, lambd)[0] for lambd in lambdas]
+    _assert_rows(experience.advantages, [rows[row] for row, rows in enumerate(by_row)])
+
+
 def test_one_far_off_token_is_limited() -> None:
     """log π − log π_ref beyond ±20 counts as 20, the estimate beyond ±10 as 10."""
     base = _scores().base_action_log_probs
@@ -226,21 +325,45 @@ def test_failed_rewards_are_masked_and_not_scored_0(rows: tuple[int, ...]) -> No
     torch.testing.assert_close(experience.advantages[:, 0], torch.tensor(expected))
 
 
-@pytest.mark.parametrize("estimator", ["gae", "group_norm"])
+def _rows_of_scores(scores: Scores, rows: list[int]) -> dict[str, Any]:
+    return {name: value if value is None else value[rows] for name, value in vars(scores).items()}
+
+
+def test_truncated_responses_are_left_out_like_failed_ones() -> None:
+    is_truncated = torch.tensor([row in (0, 3) for row in range(len(_LENGTHS))])
+    masked = _assemble(_scores(is_truncated=is_truncated))
+    failed = _assemble(_scores(rewards=_failed(0, 3)))
+    assert torch.equal(masked.action_mask, failed.action_mask)
+    assert torch.equal(masked.advantages, failed.advantages)
+    assert masked.info is not None
+    assert torch.equal(masked.info["reward"], _scores().rewards)
+
+
+def test_advantages_are_made_of_shaped_rewards_and_the_record_is_not() -> None:
+    scores = _scores(shaped_rewards=_scores().rewards * 3 + torch.arange(8.0))
+    experience = _assemble(scores, advantage_estimator="dr_grpo")
+    assert scores.shaped_rewards is not None
+    expected = _slow_centred(scores.shaped_rewards.tolist())
+    torch.testing.assert_close(experience.advantages[:, 0], torch.tensor(expected))
+    assert experience.info is not None
+    assert torch.equal(experience.info["reward"], scores.rewards)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("use_kl_loss", [True, False])
 def test_failed_samples_change_nothing_of_the_others(estimator: str, use_kl_loss: bool) -> None:
     """As if they had never been in the batch, whitening included."""
     settings = {
         "advantage_estimator": estimator,
         "use_kl_loss": use_kl_loss,
-        "whiten_advantages": True,
+        "whiten_advantages": None if estimator.startswith("reinforce_") else True,
     }
     algorithm = AlgorithmConfig(**settings)
     rows = (0, 4, 7)
     kept = [row for row in range(len(_LENGTHS)) if row not in rows]
     scores = _scores(rewards=_failed(*rows))
     whole = assemble_experience(_samples(), scores, algorithm, kl_coef=0.2)
-    samples, part = _samples(), {name: value[kept] for name, value in vars(scores).items()}
+    samples, part = _samples(), _rows_of_scores(scores, kept)
     assert samples.action_mask is not None
     without = assemble_experience(
         replace(
@@ -252,12 +375,12 @@ def test_failed_samples_change_nothing_of_the_others(estimator: str, use_kl_loss
         algorithm,
         kl_coef=0.2,
     )
-    for name in ("advantages", "kl", "action_mask") + (("returns",) * (estimator == "gae")):
+    for name in ("advantages", "kl", "action_mask") + (("returns",) * (whole.returns is not None)):
         torch.testing.assert_close(getattr(whole, name)[kept], getattr(without, name))
         assert (getattr(whole, name)[list(rows)] == 0).all()
 
 
-@pytest.mark.parametrize("estimator", ["gae", "group_norm"])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_a_batch_without_any_reward_has_nothing_to_learn(estimator: str) -> None:
     scores = _scores(rewards=torch.full((len(_LENGTHS),), math.nan))
     experience = _assemble(scores, advantage_estimator=estimator)

@@ -6,9 +6,11 @@ import pytest
 import torch
 from golden_cases import DTYPES, Case, load, run
 
+from lightrft_ray.config import AlgorithmConfig
 from lightrft_ray.trainer.kl import (
     AdaptiveKLController,
     FixedKLController,
+    kl_controller,
     kl_estimate,
     token_rewards,
 )
@@ -91,3 +93,15 @@ def test_an_adaptive_controller_resumes_where_it_stopped() -> None:
     resumed.load_state_dict(stopped.state_dict())
 
     assert resumed.value == stopped.value == pytest.approx(0.11)
+
+
+def test_the_configured_controller() -> None:
+    fixed = kl_controller(AlgorithmConfig(init_kl_coef=0.3))
+    fixed.update(99.0, 1000)
+    assert fixed.value == 0.3
+    adaptive = kl_controller(AlgorithmConfig(init_kl_coef=0.3, kl_target=0.1))
+    adaptive.update(1.0, 1000)
+    assert adaptive.value == pytest.approx(0.3 * (1 + 0.2 * 1000 / 10_000))
+    quick = kl_controller(AlgorithmConfig(init_kl_coef=0.3, kl_target=0.1, kl_horizon=2000.0))
+    quick.update(0.09, 1000)
+    assert quick.value == pytest.approx(0.3 * (1 - 0.1 * 1000 / 2000))

@@ -1,8 +1,9 @@
 """Objectives: the loss as written in the papers, however the batch is split."""
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -11,15 +12,24 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from lightrft_ray.config import AlgorithmConfig
+from lightrft_ray.config.algorithm import POLICY_LOSS_SETTINGS, LossAggregation, PolicyLossName
 from lightrft_ray.trainer.aggregation import Denominators, count_denominators
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics, metric_values
-from lightrft_ray.trainer.objectives import policy_objective, value_objective
+from lightrft_ray.trainer.objectives import (
+    LOSS_PARAMETERS,
+    bound_token_loss,
+    policy_objective,
+    value_objective,
+)
+from lightrft_ray.trainer.policy_losses import POLICY_LOSSES
+from lightrft_ray.trainer.policy_tokens import PolicyTokens
 
 _ROWS, _WIDTH = 6, 4
 _LENGTHS = [4, 1, 0, 3, 2, 4]  # a row without actions: its reward failed
 _MASK = torch.arange(_WIDTH)[None] < torch.tensor(_LENGTHS)[:, None]
-_DENOMINATORS = count_denominators(_MASK)
+_HORIZON = 9
+_DENOMINATORS = count_denominators(_MASK, horizon=_HORIZON)
 _KL_COEF = 0.3
 
 Objective = Callable[[Tensor, list[int]], tuple[Tensor, Metrics]]
@@ -126,16 +136,31 @@ def test_without_a_kl_in_the_loss(use_kl_loss: bool, has_reference: bool) -> Non
 
 def test_metrics_of_the_policy() -> None:
     _, _, metrics = _all_rows(_policy(AlgorithmConfig()))
-    current, old, entropy = (_tensor(seed).double().tolist() for seed in (6, 1, 7))
-    gaps = [
-        abs(current[i][t] - old[i][t]) for i, length in enumerate(_LENGTHS) for t in range(length)
-    ]
-    assert metrics["log_prob_gap_max"] == pytest.approx(max(gaps))
+    entropy = _tensor(7).double().tolist()
     assert metrics["entropy"] == pytest.approx(_slow_mean(lambda i, t: entropy[i][t]), rel=1e-5)
 
 
+def test_tokens_are_weighted_and_the_denominators_stay() -> None:
+    weights = _tensor(8)
+    experience = _experience(list(range(_ROWS)), has_reference=False)
+    experience.info = {"token_weights": weights}
+    loss, _ = policy_objective(
+        _tensor(6),
+        _tensor(7),
+        experience,
+        AlgorithmConfig(policy_loss="reinforce"),
+        denominators=_DENOMINATORS,
+        kl_coef=0.0,
+    )
+    current, advantages, weight = (t.double().tolist() for t in (_tensor(6), _tensor(5), weights))
+    expected = _slow_mean(lambda i, t: -weight[i][t] * current[i][t] * advantages[i][t])
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+
+
 def test_the_value_loss_is_clipped_around_the_old_value() -> None:
-    loss, _, metrics = _all_rows(_value(AlgorithmConfig(value_clip=0.25)))
+    loss, _, metrics = _all_rows(
+        _value(AlgorithmConfig(advantage_estimator="gae", value_clip=0.25))
+    )
     current, old, returns = (_tensor(seed).double().tolist() for seed in (6, 3, 4))
 
     def errors(i: int, t: int) -> tuple[float, float]:
@@ -151,14 +176,135 @@ def test_the_value_loss_is_clipped_around_the_old_value() -> None:
     assert 0 < clipped < 1
 
 
-@pytest.mark.parametrize("make", [_policy, _value], ids=["policy", "value"])
-@settings(deadline=None)
+_BOUND: dict[str, dict[str, tuple[str, float]]] = {  # argument -> (setting, value)
+    "ppo": {"eps_low": ("eps_clip", 0.1), "eps_high": ("eps_clip_high", 0.3)},
+    "ppo_dual_clip": {
+        "eps_low": ("eps_clip", 0.1),
+        "eps_high": ("eps_clip_high", 0.3),
+        "dual_clip": ("dual_clip", 1.2),
+    },
+    "gspo": {"eps_low": ("eps_clip", 0.01), "eps_high": ("eps_clip_high", 0.02)},
+    "gspo_token": {"eps_low": ("eps_clip", 0.01), "eps_high": ("eps_clip_high", 0.02)},
+    "gmpo": {"log_eps_low": ("eps_clip", 0.1), "log_eps_high": ("eps_clip_high", 0.2)},
+    "cispo": {"eps_low": ("eps_clip", 0.1), "eps_high": ("eps_clip_high", 0.05)},
+    "cpgd": {
+        "eps_low": ("eps_clip", 0.1),
+        "eps_high": ("eps_clip_high", 0.3),
+        "drift_coef": ("cpgd_drift_coef", 0.5),
+        "drift_cap": ("cpgd_drift_cap", 0.1),
+    },
+    "sapo": {"tau_pos": ("sapo_tau_pos", 2.0), "tau_neg": ("sapo_tau_neg", 3.0)},
+    "reinforce": {},
+}
+
+
+def _parameters(loss: str) -> set[str]:
+    signature = inspect.signature(POLICY_LOSSES[loss])
+    return {name for name, one in signature.parameters.items() if one.kind == one.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("loss", get_args(PolicyLossName))
+def test_each_setting_of_a_loss_reaches_it(loss: str) -> None:
+    """The values of the formulas are pinned by the golden vectors."""
+    tokens = PolicyTokens.of(_tensor(6), _tensor(1), _tensor(5), _MASK)
+    assert _parameters(loss) == _BOUND[loss].keys()
+    for argument, (setting, value) in _BOUND[loss].items():
+        given = {argument: value}
+        if setting == "eps_clip":  # which eps_clip_high follows
+            given |= {name: value for name, one in _BOUND[loss].items() if "high" in one[0]}
+        if argument == "drift_cap":
+            given["drift_coef"] = 0.5
+        settings = {_BOUND[loss][name][0]: value for name, value in given.items()}
+        if setting == "eps_clip":
+            del settings["eps_clip_high"]
+        algorithm = AlgorithmConfig(policy_loss=loss, **settings)
+        own = bound_token_loss(algorithm)(tokens).loss
+        assert torch.equal(own, POLICY_LOSSES[loss](tokens, **given).loss)
+        assert not torch.equal(own, POLICY_LOSSES[loss](tokens).loss), setting
+
+
+@pytest.mark.parametrize("loss", get_args(PolicyLossName))
+def test_without_settings_a_loss_has_its_own_defaults(loss: str) -> None:
+    tokens = PolicyTokens.of(_tensor(6), _tensor(1), _tensor(5), _MASK)
+    own = bound_token_loss(AlgorithmConfig(policy_loss=loss))(tokens).loss
+    assert torch.equal(own, POLICY_LOSSES[loss](tokens).loss)
+
+
+def test_a_setting_is_checked_for_the_losses_that_take_it() -> None:
+    takers = {
+        setting: {loss for loss, names in LOSS_PARAMETERS.items() if setting in names}
+        for setting in POLICY_LOSS_SETTINGS
+    }
+    assert takers == POLICY_LOSS_SETTINGS
+
+
+@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
+def test_the_entropy_bonus_is_aggregated_like_the_loss(mode: Any) -> None:
+    entropy = _tensor(7).requires_grad_()
+    losses = []
+    for coef in (0.0, 0.1):
+        loss, metrics = policy_objective(
+            _tensor(6),
+            entropy,
+            _experience(list(range(_ROWS)), has_reference=False),
+            AlgorithmConfig(loss_aggregation=mode, entropy_coef=coef),
+            denominators=_DENOMINATORS,
+            kl_coef=0.0,
+        )
+        losses.append(loss)
+        assert metric_values(metrics)["loss"] == pytest.approx(loss.item())
+    (gradient,) = torch.autograd.grad(losses[1], entropy)
+    used = sum(length > 0 for length in _LENGTHS)
+    lengths = torch.tensor(_LENGTHS)[:, None].clamp(min=1)
+    weights = {
+        "token-mean": torch.full((_ROWS, 1), 1 / sum(_LENGTHS)),
+        "seq-mean-token-mean": 1 / (lengths * used),
+    }[mode]
+    weights = weights.expand(_ROWS, _WIDTH).where(_MASK, 0.0)
+    torch.testing.assert_close(gradient, -0.1 * weights)
+    bonus = (entropy.detach().where(_MASK, 0.0) * weights).sum()
+    torch.testing.assert_close(losses[0] - losses[1], 0.1 * bonus)
+
+
+@pytest.mark.parametrize("mode", get_args(LossAggregation))
+def test_the_tokens_losses_are_aggregated_as_told(mode: Any) -> None:
+    """Of the loss −A · log π, one float at a time."""
+    algorithm = AlgorithmConfig(policy_loss="reinforce", loss_aggregation=mode)
+    loss, _, metrics = _all_rows(_policy(algorithm, has_reference=False))
+    current, advantages = (_tensor(seed).double().tolist() for seed in (6, 5))
+    used, total = sum(length > 0 for length in _LENGTHS), 0.0
+    for i, length in enumerate(_LENGTHS):
+        divisor = {
+            "token-mean": sum(_LENGTHS),
+            "seq-mean-token-mean": used * length,
+            "seq-mean-token-sum": used,
+            "seq-mean-token-sum-norm": used * _HORIZON,
+        }[mode]
+        total += sum(-current[i][t] * advantages[i][t] / divisor for t in range(length))
+    assert loss.item() == pytest.approx(total, rel=1e-5)
+    assert metrics["loss"] == pytest.approx(total, rel=1e-5)
+
+
+_OBJECTIVES = {
+    "value": _value(AlgorithmConfig()),
+    **{
+        f"{loss}, {mode}": _policy(AlgorithmConfig(policy_loss=loss, loss_aggregation=mode))
+        for loss, mode in [
+            ("ppo", "token-mean"),
+            ("ppo_dual_clip", "seq-mean-token-mean"),
+            ("gspo", "seq-mean-token-sum"),
+            ("cpgd", "seq-mean-token-sum-norm"),
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize("name", _OBJECTIVES)
+@settings(deadline=None, max_examples=40)
 @given(places=st.lists(st.integers(0, 3), min_size=_ROWS, max_size=_ROWS))
-def test_micro_batches_add_up(
-    make: Callable[[AlgorithmConfig], Objective], places: list[int]
-) -> None:
+def test_micro_batches_add_up(name: str, places: list[int]) -> None:
     """However rows are split: losses and gradients are sums, and metrics those of the whole."""
-    objective = make(AlgorithmConfig())
+    objective = _OBJECTIVES[name]
     loss, gradient, metrics = _all_rows(objective)
     inputs = _tensor(6).requires_grad_()
     merged: Metrics = {}

@@ -70,7 +70,7 @@ def _experience() -> ExperienceVL:
         sequences=torch.arange(20).reshape(4, 5),
         attention_mask=torch.ones(4, 5),
         kl=torch.ones(4, 3),
-        info={"reward": torch.ones(4)},
+        info={"reward": torch.ones(4), "token_weights": torch.arange(12.0).reshape(4, 3)},
         **per_action,
     )
 
@@ -83,7 +83,9 @@ def test_selecting_samples(rows: slice | torch.Tensor, width: int | None) -> Non
     for name in _PER_ACTION:
         assert torch.equal(getattr(part, name), getattr(whole, name)[rows][:, :width]), name
     assert len(part.sequences) == len(part.advantages)
-    assert (part.info, part.kl, part.attention_mask) == (None, None, None)
+    assert part.info is not None and part.info.keys() == {"token_weights"}
+    assert torch.equal(part.info["token_weights"], whole.info["token_weights"][rows][:, :width])
+    assert (part.kl, part.attention_mask) == (None, None)
 
 
 def test_absent_tensors_stay_absent() -> None:

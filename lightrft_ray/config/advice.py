@@ -1,0 +1,40 @@
+"""What a run may do but its user should know of."""
+
+from lightrft_ray.config.run import RunConfig
+
+# (the KL is a part of the loss, estimator) -> what is wrong with its gradient. The exact ones are
+# k2 in the loss and k1 in the reward.
+_KL_BIAS = {
+    (True, "k1"): "has a gradient that is 0 in expectation: it adds noise and holds nothing back",
+    (True, "k3"): "has the gradient of the reverse KL, of the reference from the policy",
+    (False, "k2"): "has a biased gradient: what is differentiated is not the KL",
+    (False, "k3"): "has a biased gradient, though its value is that of the KL",
+}
+
+
+def warnings(config: RunConfig) -> list[str]:
+    """One line for each doubtful combination of settings, with the reason and the remedy."""
+    return [*_of_the_kl(config), *_of_reinforce(config)]
+
+
+def _of_the_kl(config: RunConfig) -> list[str]:
+    algorithm = config.algorithm
+    bias = _KL_BIAS.get((algorithm.use_kl_loss, algorithm.kl_estimator))
+    if not config.uses_reference or bias is None:
+        return []
+    place, exact = ("loss", "k2") if algorithm.use_kl_loss else ("reward", "k1")
+    return [
+        f"algorithm.kl_estimator {algorithm.kl_estimator} in the {place} "
+        f"(algorithm.use_kl_loss {str(algorithm.use_kl_loss).lower()}) {bias}; "
+        f"in the {place}, {exact} is exact"
+    ]
+
+
+def _of_reinforce(config: RunConfig) -> list[str]:
+    if config.algorithm.policy_loss != "reinforce" or config.updates_per_step == 1:
+        return []
+    return [
+        "algorithm.policy_loss reinforce is for the policy that sampled, and a step makes "
+        f"{config.updates_per_step} updates of it (trainer.max_epochs, trainer.train_batch_size); "
+        "ppo corrects for that"
+    ]

@@ -1,0 +1,95 @@
+"""Optimizer steps that were skipped: kept for inspection, and a reason to stop if many in a row."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lightrft_ray.config.errors import UserError
+from lightrft_ray.workers.batches import RankBatch
+from lightrft_ray.workers.deepspeed_engine import StepResult
+
+_MOST_KEPT = 20  # batches: a run that skips now and then must not fill the disk
+
+_REMEDIES = {"policy": "trainer.actor_learning_rate", "value": "trainer.critic_learning_rate"}
+
+
+class SkippedUpdates:
+    """Watches the updates of a run for those whose loss or gradient was not finite."""
+
+    def __init__(self, folder: Path, max_in_row: int) -> None:
+        self._folder = folder
+        self._max_in_row = max_in_row
+        self._in_row: Counter[str] = Counter()
+        self._kept = 0
+
+    def check(
+        self,
+        role: str,
+        step: int,
+        passes: Sequence[Sequence[RankBatch]],
+        results: Sequence[StepResult],
+    ) -> None:
+        """Look at a step's updates of a role ("policy" or "value"), with each rank's batches.
+
+        Writes the batch of each skipped update to the folder as `ROLE-STEP-UPDATE.pt`, and raises
+        UserError after too many in a row.
+        """
+        for number, result in enumerate(results):
+            if not result.skipped:
+                self._in_row[role] = 0
+                continue
+            self._in_row[role] += 1
+            batches = [share[number] for share in passes]
+            self._keep(f"{role}-{step}-{number + 1}.pt", _as_plain(batches, result))
+            if self._in_row[role] >= self._max_in_row:
+                raise self._error(role, step, result)
+
+    def _keep(self, name: str, contents: dict[str, object]) -> None:
+        if self._kept == _MOST_KEPT:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        torch.save(contents, self._folder / name)
+        self._kept += 1
+
+    def _error(self, role: str, step: int, result: StepResult) -> UserError:
+        return UserError(
+            f"{self._in_row[role]} {role} updates in a row, up to step {step}, had a loss or "
+            f"gradient that is not finite (gradient norm {result.grad_norm:g} at learning rate "
+            f"{result.learning_rate:g}) and were skipped; their batches are in {self._folder}: "
+            f"lower {_REMEDIES[role]}, or raise trainer.max_skipped_in_row"
+        )
+
+
+def _as_plain(batches: Sequence[RankBatch], result: StepResult) -> dict[str, object]:
+    """Tensors, lists and numbers alone, so that torch.load reads them without this package."""
+    return {
+        "result": asdict(result),
+        "denominators": asdict(batches[0].denominators),
+        "kl_coef": batches[0].kl_coef,
+        "ranks": [
+            {
+                "prompt_ids": [_as_tensor(group.prompt_ids) for group in batch.groups],
+                "responses": [
+                    [_as_tensor(response) for response in group.responses] for group in batch.groups
+                ],
+                "experience": _tensors(batch),
+            }
+            for batch in batches
+        ],
+    }
+
+
+def _tensors(batch: RankBatch) -> dict[str, Tensor]:
+    experience = batch.experience
+    values = {field.name: getattr(experience, field.name) for field in fields(experience)}
+    values |= experience.info or {}
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def _as_tensor(ids: np.ndarray) -> Tensor:
+    return torch.tensor(ids)

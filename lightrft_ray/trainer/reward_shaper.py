@@ -1,0 +1,76 @@
+"""From what the reward function said to the rewards that advantages are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from lightrft_ray.config import RewardConfig
+from lightrft_ray.trainer.metric_sums import Mean, Metrics
+from lightrft_ray.trainer.shaping import RunningRewardNormalizer, clip_rewards, overlong_penalty
+
+
+@dataclass(frozen=True)
+class ShapedRewards:
+    """Rewards (B,), NaN where scoring failed, and metrics of the shaping where there is any."""
+
+    rewards: Tensor
+    metrics: Metrics
+
+
+class RewardShaper:
+    """Shapes training rewards by the configuration: running norm, then clip, then length penalty.
+
+    Call `shape` once for each training batch, as it feeds the running norm; never in evaluation.
+    """
+
+    def __init__(self, reward: RewardConfig, max_length: int) -> None:
+        self._reward = reward
+        self._max_length = max_length
+        self._normalizer = RunningRewardNormalizer()
+
+    def shape(self, rewards: Tensor, lengths: Tensor) -> ShapedRewards:
+        """`rewards` and `lengths` (response tokens) are (B,); failed samples feed no statistics."""
+        is_scored = rewards.isfinite()
+        metrics: Metrics = {}
+        shaped = self._normalized(rewards[is_scored])
+        if self._reward.reward_clip_range is not None:
+            low, high = self._reward.reward_clip_range
+            metrics["reward_clipped"] = Mean.of(
+                (shaped < low) | (shaped > high), torch.ones_like(shaped)
+            )
+            shaped, _ = clip_rewards(shaped, low, high)
+        if self._reward.overlong_buffer_len is not None:
+            penalty = self._penalty(lengths[is_scored], self._reward.overlong_buffer_len)
+            metrics["overlong_penalty"] = Mean.of(penalty, torch.ones_like(penalty))
+            shaped = shaped + penalty
+        whole = rewards.clone()
+        whole[is_scored] = shaped
+        return ShapedRewards(whole, metrics)
+
+    def state_dict(self) -> dict[str, float]:
+        """What a checkpoint must keep."""
+        return self._normalizer.state_dict()
+
+    def load_state_dict(self, state: dict[str, float]) -> None:
+        """Continues from `state_dict()`."""
+        self._normalizer.load_state_dict(state)
+
+    def _normalized(self, rewards: Tensor) -> Tensor:
+        if self._reward.reward_running_norm == "none":
+            return rewards
+        self._normalizer.update(rewards)
+        if self._reward.reward_running_norm == "scale":
+            return self._normalizer.scale(rewards)
+        return self._normalizer.standardize(rewards)
+
+    def _penalty(self, lengths: Tensor, buffer_length: int) -> Tensor:
+        factor = self._reward.overlong_penalty_factor
+        return overlong_penalty(
+            lengths,
+            max_length=self._max_length,
+            buffer_length=buffer_length,
+            factor=1.0 if factor is None else factor,
+        )

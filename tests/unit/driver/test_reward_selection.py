@@ -1,0 +1,86 @@
+"""Choosing groups and samples by rewards: even batches, every group accounted for."""
+
+import math
+from collections.abc import Sequence
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from rollouts import rollout_group, sample
+
+from lightrft_ray.driver.selection import ScoredGroup, collect, has_signal
+
+
+def _scored(*rewards: float, truncated: Sequence[int] = ()) -> ScoredGroup:
+    samples = [sample([i], is_truncated=i in truncated) for i in range(len(rewards))]
+    return ScoredGroup(rollout_group("a", [1], samples), torch.tensor(rewards))
+
+
+_NAN = math.nan
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        (_scored(0.0, 1.0, 0.0), True),
+        (_scored(1.0, 1.0, 1.0), False),
+        (_scored(0.3, 0.3, 0.3), False),  # all equal, though neither 0 nor 1
+        (_scored(0.3, 0.3, 0.4), True),
+        (_scored(1.0, _NAN, 1.0), False),
+        (_scored(1.0, _NAN, _NAN), False),
+        (_scored(_NAN, _NAN, _NAN), False),
+    ],
+)
+def test_a_group_has_signal_where_rewards_differ(group: ScoredGroup, expected: bool) -> None:
+    always = _scored(0.0, 1.0)
+    assert has_signal([always, group, always], mask_truncated=False) == [True, expected, True]
+
+
+@pytest.mark.parametrize(("masks", "expected"), [(True, False), (False, True)])
+def test_masked_samples_give_no_signal(masks: bool, expected: bool) -> None:
+    group = _scored(0.0, 1.0, 1.0, truncated=[0])
+    assert has_signal([group], mask_truncated=masks) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("rewards", "count", "kept"),
+    [
+        ([0.0, 3.0, 1.0, 2.0], 2, [1, 3]),
+        ([1.0, 1.0, 1.0], 2, [0, 1]),
+        ([_NAN, 0.0, -1.0], 2, [1, 2]),
+        ([_NAN, 0.0, _NAN], 2, [0, 1]),
+    ],
+)
+def test_the_best_samples(rewards: list[float], count: int, kept: list[int]) -> None:
+    best = _scored(*rewards).best(count)
+    assert [one.token_ids.tolist() for one in best.group.samples] == [[i] for i in kept]
+    expected = torch.tensor([rewards[i] for i in kept])
+    torch.testing.assert_close(best.rewards, expected, equal_nan=True)
+
+
+@given(
+    draws=st.lists(st.lists(st.booleans(), min_size=3, max_size=3), min_size=1, max_size=6),
+)
+def test_batches_are_even_and_informative_groups_come_first(draws: list[list[bool]]) -> None:
+    drawn: list[ScoredGroup] = []
+    batches = iter(draws)
+
+    def draw() -> list[ScoredGroup]:
+        groups = [_scored(0.0, float(is_one)) for is_one in next(batches)]
+        drawn.extend(groups)
+        return groups
+
+    def is_wanted(scored: Sequence[ScoredGroup]) -> list[bool]:
+        return has_signal(scored, mask_truncated=False)
+
+    collected = collect(draw, is_wanted, count=3, max_batches=len(draws))
+    assert len(collected.groups) == 3
+    assert collected.dropped == len(drawn) - 3
+    assert collected.batches == len(drawn) // 3
+    wanted = [each for each, is_one in zip(drawn, is_wanted(drawn), strict=True) if is_one]
+    assert collected.groups[: len(wanted)] == wanted[:3]
+    enough = len(wanted) >= 3
+    assert enough or collected.batches == len(draws)
+    before_the_last = sum(is_one for batch in draws[: collected.batches - 1] for is_one in batch)
+    assert before_the_last < 3  # no batch was drawn in vain
