@@ -62,11 +62,22 @@ def experience_settings(strategy: object) -> ExperienceSettings:
 
 
 def _from_run(config: RunConfig) -> ExperienceSettings:
+    reward = config.reward
+    if reward.reward_running_norm == "standardize" or reward.mask_truncated:
+        raise ValueError(
+            "the maker in one process knows neither reward.reward_running_norm standardize nor "
+            "reward.mask_truncated: use scale or none, and false"
+        )
     return ExperienceSettings(
         algorithm=config.algorithm,
         n_samples_per_prompt=config.rollout.n_samples_per_prompt,
         micro_rollout_batch_size=config.trainer.micro_rollout_batch_size,
         max_new_tokens=config.rollout.generate_max_len,
+        overlong_buffer_len=reward.overlong_buffer_len or 0,
+        overlong_buffer_penalty_factor=reward.overlong_penalty_factor or 1.0,
+        reward_clip_range=reward.reward_clip_range,
+        reward_running_norm=reward.reward_running_norm == "scale",
+        dynamic_sampling=config.rollout.dynamic_sampling,
     )
 
 

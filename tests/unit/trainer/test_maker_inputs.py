@@ -107,3 +107,17 @@ def test_what_a_strategy_may_be() -> None:
         experience_settings(strategy(n_samples_per_prompt=0))
     with pytest.raises(ValueError, match=r"gamma 1\.5"):
         own.with_discounts(1.5, None)
+
+
+def test_a_run_brings_its_reward_shaping() -> None:
+    tree = {
+        "reward": {"reward_clip_range": [-1, 1], "reward_running_norm": "scale"},
+        "rollout": {"dynamic_sampling": True},
+    }
+    own = experience_settings(RunConfig.model_validate(tree))
+    assert own.reward_clip_range == (-1, 1)
+    assert own.reward_running_norm
+    assert own.dynamic_sampling
+    standardized = {"reward": {"reward_running_norm": "standardize"}}
+    with pytest.raises(ValueError, match=r"reward\.reward_running_norm standardize"):
+        experience_settings(RunConfig.model_validate(standardized))
