@@ -8,6 +8,7 @@ import torch
 from makers import IMAGES, LABELS, PROMPTS, REFERENCES, maker, picture, strategy
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.config.load import load_config
 from lightrft_ray.trainer.experience_settings import ExperienceSettings, experience_settings
 
 _INPUTS = (PROMPTS, IMAGES, REFERENCES, LABELS)
@@ -110,14 +111,15 @@ def test_what_a_strategy_may_be() -> None:
 
 
 def test_a_run_brings_its_reward_shaping() -> None:
-    tree = {
-        "reward": {"reward_clip_range": [-1, 1], "reward_running_norm": "scale"},
-        "rollout": {"dynamic_sampling": True},
-    }
-    own = experience_settings(RunConfig.model_validate(tree))
+    shaping = [
+        ("advantage_estimator", "dr_grpo"),
+        ("reward_clip_range", "[-1, 1]"),
+        ("reward_running_norm", "scale"),
+        ("dynamic_sampling", "true"),
+    ]
+    own = experience_settings(load_config(None, shaping))
     assert own.reward_clip_range == (-1, 1)
     assert own.reward_running_norm
     assert own.dynamic_sampling
-    standardized = {"reward": {"reward_running_norm": "standardize"}}
     with pytest.raises(ValueError, match=r"reward\.reward_running_norm standardize"):
-        experience_settings(RunConfig.model_validate(standardized))
+        experience_settings(load_config(None, [*shaping, ("reward_running_norm", "standardize")]))
