@@ -74,7 +74,9 @@ def _action_hidden_states(backbone: nn.Module, rows: Rows, dtype: torch.dtype) -
         **rows.media,
     )
     columns = rows.action_columns[rows.action_mask]
-    return output.last_hidden_state.flatten(0, 1)[columns]
+    # Not by [columns]: the samples of a group share the prompt's last column, and the backward pass
+    # of indexing adds them up in whatever order threads come. index_select adds in order.
+    return output.last_hidden_state.flatten(0, 1).index_select(0, columns)
 
 
 def _model_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
