@@ -74,13 +74,14 @@ class Scorer:
         if rewards is None:
             rewards = self._wait_rewards(pending)
         recomputed, entropy = _gather_pair(learner, own, batch)
+        rollout_log_probs = batch.rollout_log_probs
         return Scores(
             rewards=rewards,
             group_ids=batch.group_ids,
-            action_log_probs=batch.rollout_log_probs if recomputed is None else recomputed,
+            action_log_probs=rollout_log_probs if recomputed is None else recomputed,
             base_action_log_probs=_gather(workers.reference, reference, batch),
             values=_gather(workers.critic, values, batch),
-            rollout_log_probs=batch.rollout_log_probs,
+            rollout_log_probs=rollout_log_probs,
             action_entropy=entropy,
             is_truncated=batch.is_truncated,
         )

@@ -14,7 +14,7 @@ import torch
 from vllm.inputs import EngineInput, TokensPrompt
 from vllm.renderers import BaseRenderer
 
-from lightrft_ray.data.media import load_image
+from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import PromptEncoder
 from lightrft_ray.data.prompts import Prompt
 
@@ -56,10 +56,7 @@ class PromptRenderer:
         self._encoder.check_length(prompt.id, len(token_ids))
         request = TokensPrompt(prompt_token_ids=[*token_ids, *continuation])
         if prompt.images:
-            images = [
-                await asyncio.to_thread(load_image, reference, prompt.image_root)
-                for reference in prompt.images
-            ]
+            images = await asyncio.to_thread(load_images, prompt)
             request["multi_modal_data"] = {"image": images}
         (engine_input,) = await self._renderer.render_cmpl_async([request])
         expanded = np.asarray(_expanded_ids(engine_input), dtype=np.int64)
