@@ -18,7 +18,7 @@ setup: ## Make the CPU environment in VENV; does nothing once it is complete.
 	@PYTHON='$(PYTHON)' VENV='$(VENV)' cluster/setup_cpu.sh
 
 demo: setup ## Train a tiny vision-language model on digits; results in runs/demo.
-	$(RUN) launch/ppo_vl.py --config launch/configs/digits_grpo.yaml \
+	$(RUN) launch/ppo_vl.py --config launch/configs/grpo_digits.yaml \
 		--output_dir runs/demo --overwrite_output true
 
 test: lint ## Run lint and every CPU test, up to the first failure.

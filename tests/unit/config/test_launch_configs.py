@@ -15,4 +15,4 @@ def test_it_loads(path: Path) -> None:
 
 
 def test_there_are_some() -> None:
-    assert {"digits_grpo", "digits_ppo"} <= {path.stem for path in FOLDER.glob("*.yaml")}
+    assert {"grpo_digits", "ppo_digits"} <= {path.stem for path in FOLDER.glob("*.yaml")}
