@@ -31,7 +31,7 @@ from lightrft_ray.trainer.local_generation import (
     score_at,
 )
 from lightrft_ray.trainer.local_scoring import LocalModels, score_samples
-from lightrft_ray.trainer.prompt_inputs import PromptImages, encode_prompts
+from lightrft_ray.trainer.prompt_inputs import PromptMedia, encode_prompts
 from lightrft_ray.trainer.reward_sources import reward_source
 from lightrft_ray.trainer.rollout_advantages import add_advantages
 from lightrft_ray.trainer.rollout_shaping import (
@@ -60,7 +60,7 @@ class KLController(Protocol):
 
 
 class NaiveExperienceMakerVL:
-    """Generates, scores and turns samples of text and images into experience.
+    """Generates, scores and turns samples of text, images and videos into experience.
 
     `actor` and `initial_model` are actors or Hugging Face models. Critic, reference, reward model
     and KL controller may be None where the estimator and the rewards do without. `strategy` is what
@@ -113,14 +113,15 @@ class NaiveExperienceMakerVL:
     def processor_fn(
         self,
         texts: list[str],
-        images: Sequence[PromptImages] | None,
+        images: Sequence[PromptMedia] | None,
         max_length: int,
         padding: bool = True,
         device: torch.device | str | None = None,
     ) -> dict[str, Tensor] | list[dict[str, Tensor]]:
-        """Model inputs of texts with their images: one batch, or without `padding` one a text.
+        """Model inputs of texts with their media: one batch, or without `padding` one a text.
 
-        An entry of `images` is an image, a list of them, or None. Errors as in `tokenize_fn`.
+        An entry of `images` is an image, a `prompt_inputs.Video`, a list of these, or None. Errors
+        as in `tokenize_fn`.
         """
         prompts = encode_prompts(texts, images, max_length, self.tokenizer, self.processor)
         if padding:
@@ -131,14 +132,15 @@ class NaiveExperienceMakerVL:
     def generate_samples(
         self,
         all_prompts: list[str],
-        all_images: Sequence[PromptImages] | None,
+        all_images: Sequence[PromptMedia] | None,
         all_references: list[str] | None,
         all_labels: list[str] | None,
         **generate_kwargs: Any,
     ) -> list[SamplesVL]:
         """Batches of at most `micro_rollout_batch_size` samples, prompt after prompt.
 
-        Each prompt has `n_samples_per_prompt` samples and goes through the processor once. Keywords
+        Each prompt has `n_samples_per_prompt` samples and goes through the processor once; what it
+        shows, its entry in `all_images`, is what `processor_fn` takes. Keywords
         are those of the actor's `generate`, and `gamma` and `lambd`, which mean nothing here. A
         `temperature` becomes the one that actor and reference score at.
         """
@@ -192,7 +194,7 @@ class NaiveExperienceMakerVL:
     def make_experience_list(
         self,
         all_prompts: str | list[str],
-        all_images: Sequence[PromptImages] | None,
+        all_images: Sequence[PromptMedia] | None,
         all_references: list[str] | None,
         all_labels: list[str] | None,
         **generate_kwargs: Any,

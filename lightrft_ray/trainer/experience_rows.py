@@ -10,8 +10,14 @@ from PIL import Image
 from torch import Tensor
 
 from lightrft_ray.models.sequences import SequenceLayout
+from lightrft_ray.trainer.batch_media import (
+    MEDIA_INPUTS,
+    batch_extras,
+    batch_fields,
+    media_of_experience,
+)
 from lightrft_ray.trainer.experience_types import ExperienceVL
-from lightrft_ray.trainer.media import SampleMedia, batch_fields, media_of_experience
+from lightrft_ray.trainer.media import SampleMedia
 
 PER_ACTION = (
     "action_log_probs",
@@ -30,7 +36,8 @@ PER_ACTION = (
 class ExperienceRow:
     """One sample: P prompt tokens, L response tokens.
 
-    `tokens` (P + L,), `per_action` (L,) by field, `info` the sample's own values.
+    `tokens` (P + L,), `per_action` (L,) by field, `info` the sample's own values; what the batch's
+    `info` has in `media_inputs` is part of `media`.
     """
 
     tokens: Tensor
@@ -56,7 +63,7 @@ def split_experience(
     tokens = layout.pack(experience.sequences).split(layout.total_lengths.tolist())
     lengths = layout.response_lengths.tolist()
     per_action = _per_action(experience)
-    info = experience.info or {}
+    info = {k: value for k, value in (experience.info or {}).items() if k != MEDIA_INPUTS}
     if media is None:
         media = media_of_experience(experience)
     elif len(media) != size:
@@ -115,12 +122,15 @@ def join_rows(rows: Sequence[ExperienceRow], pad_token_id: int) -> ExperienceVL:
     prompts = torch.tensor([len(row.tokens) for row in rows]) - lengths
     layout = SequenceLayout.of_lengths(prompts, lengths)
     images = [row.raw_images for row in rows]
+    media = [row.media for row in rows]
+    extras = batch_extras(media)
+    info = _joined_info([row.info for row in rows])
     return ExperienceVL(
         sequences=layout.unpack(torch.cat([row.tokens for row in rows]), fill=pad_token_id),
         attention_mask=layout.attention_mask.long(),  # type: ignore[arg-type]
         raw_images=None if None in images else [image for own in images for image in own or ()],
-        info=_joined_info([row.info for row in rows]),
-        **batch_fields([row.media for row in rows]),  # type: ignore[arg-type]
+        info=info if extras is None else {**info, MEDIA_INPUTS: extras},
+        **batch_fields(media),  # type: ignore[arg-type]
         **_joined_actions([row.per_action for row in rows], layout.action_mask),  # type: ignore[arg-type]
     )
 

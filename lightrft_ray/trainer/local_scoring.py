@@ -10,13 +10,21 @@ from torch import Tensor, nn
 from lightrft_ray.config import AlgorithmConfig, UserError
 from lightrft_ray.models.policy_passes import evaluating
 from lightrft_ray.trainer.assemble import Scores, reference_kl
+from lightrft_ray.trainer.batch_media import MEDIA_INPUTS, model_inputs
 from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL
 from lightrft_ray.trainer.masked import masked_mean
-from lightrft_ray.trainer.media import model_inputs
 from lightrft_ray.trainer.reward_sources import RewardSource
 
 # What samples know beyond tensors, kept in the experience's info; an entry a sample.
-_KEPT = ("prompts", "references", "labels", "output_texts", "image_num", "video_num")
+_KEPT = (
+    "prompts",
+    "references",
+    "labels",
+    "output_texts",
+    "image_num",
+    "video_num",
+    MEDIA_INPUTS,
+)
 
 
 @dataclass(frozen=True)

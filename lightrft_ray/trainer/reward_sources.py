@@ -11,8 +11,8 @@ from lightrft_ray.config.errors import UserError
 from lightrft_ray.rewards.functions import RewardFunction
 from lightrft_ray.rewards.loading import load_reward
 from lightrft_ray.rewards.scoring import RewardInputs, RewardScorer
+from lightrft_ray.trainer.batch_media import model_inputs
 from lightrft_ray.trainer.experience_types import SamplesVL
-from lightrft_ray.trainer.media import model_inputs
 
 RewardSource = Callable[[SamplesVL], Tensor]
 """Rewards (B,) float32 of batched samples; NaN where scoring a sample failed."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import torch
 from torch import Tensor
 
 from lightrft_ray.models.sequences import SequenceLayout
-from lightrft_ray.trainer.experience_types import SamplesVL, to
-from lightrft_ray.trainer.media import media_of
+from lightrft_ray.trainer.batch_media import media_of
+from lightrft_ray.trainer.experience_types import SamplesVL, map_tensors, to
 
 _LISTS = ("references", "labels", "prompts", "output_texts", "image_num", "video_num")
 
@@ -30,10 +30,9 @@ def pack_samples(samples: SamplesVL) -> SamplesVL:
     layout = _batched_layout(samples)
     if not torch.equal(layout.action_mask, _action_mask(samples).bool()):
         raise ValueError("action_mask has holes, which the packed layout cannot hold")
-    return replace(
-        samples,
+    return samples.changed(
         sequences=layout.pack(samples.sequences)[None],
-        attention_mask=(layout.sample_index + 1)[None],  # type: ignore[arg-type]
+        attention_mask=(layout.sample_index + 1)[None],
         action_mask=None,
         num_actions=layout.response_lengths,
         packed_seq_lens=layout.total_lengths,
@@ -52,11 +51,10 @@ def unpack_samples(samples: SamplesVL, pad_token_id: int) -> SamplesVL:
     if samples.sequences.shape != (1, int(lengths.sum())):
         shape = tuple(samples.sequences.shape)
         raise ValueError(f"sequences {shape} for packed_seq_lens that sum to {int(lengths.sum())}")
-    return replace(
-        samples,
+    return samples.changed(
         sequences=layout.unpack(samples.sequences[0], fill=pad_token_id),
-        attention_mask=layout.attention_mask.long(),  # type: ignore[arg-type]
-        action_mask=layout.action_mask,  # type: ignore[arg-type]
+        attention_mask=layout.attention_mask.long(),
+        action_mask=layout.action_mask,
         num_actions=layout.response_width,
         packed_seq_lens=None,
         response_length=layout.response_lengths,
@@ -66,8 +64,11 @@ def unpack_samples(samples: SamplesVL, pad_token_id: int) -> SamplesVL:
 
 def samples_to(samples: SamplesVL, device: torch.device) -> SamplesVL:
     """The samples with every tensor on a device."""
-    moved = {field.name: to(getattr(samples, field.name), device) for field in fields(samples)}
-    return SamplesVL(**moved)
+    moved = samples.changed(
+        **{field.name: to(getattr(samples, field.name), device) for field in fields(samples)}
+    )
+    moved.media_inputs = map_tensors(samples.media_inputs, lambda tensor: tensor.to(device))
+    return moved
 
 
 def _check(samples: SamplesVL) -> None:

@@ -13,9 +13,10 @@ from torch import Tensor
 from lightrft_ray.config import AlgorithmConfig
 from lightrft_ray.models.actor_vl import ActorVL
 from lightrft_ray.trainer.aggregation import count_denominators
+from lightrft_ray.trainer.batch_media import model_inputs
 from lightrft_ray.trainer.experience_rows import ExperienceRow, join_rows, split_experience
 from lightrft_ray.trainer.experience_types import ExperienceVL
-from lightrft_ray.trainer.media import Medium, SampleMedia, model_inputs
+from lightrft_ray.trainer.media import Medium, SampleMedia
 from lightrft_ray.trainer.microbatch import balanced_partition
 from lightrft_ray.trainer.objectives import policy_objective
 

@@ -9,9 +9,10 @@ from PIL import Image
 from torch import Tensor
 
 from lightrft_ray.models.sequences import SequenceLayout
+from lightrft_ray.trainer.batch_media import media_of_experience
 from lightrft_ray.trainer.experience_rows import PER_ACTION, join_rows, split_experience
 from lightrft_ray.trainer.experience_types import ExperienceVL
-from lightrft_ray.trainer.media import held_bytes, media_of_experience
+from lightrft_ray.trainer.media import held_bytes
 from lightrft_ray.trainer.replay_buffer import ReplayBuffer
 
 _PAD = 0

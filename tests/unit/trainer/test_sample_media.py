@@ -9,18 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lightrft_ray.trainer.batch_media import (
+    batch_fields,
+    media_of,
+    media_of_experience,
+    model_inputs,
+)
 from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL
 from lightrft_ray.trainer.media import (
     Medium,
     SampleMedia,
-    batch_fields,
     cut_medium,
     held_bytes,
     join_media,
-    media_of,
-    media_of_experience,
     media_ranges,
-    model_inputs,
     shared_with,
 )
 
@@ -178,7 +180,7 @@ def test_counts_that_do_not_fit_name_the_prompt_and_both_numbers(
 
 
 def test_media_of_both_styles_cannot_share_a_batch() -> None:
-    with pytest.raises(ValueError, match="with grids and media without"):
+    with pytest.raises(ValueError, match="media with and media without"):
         join_media([Medium(1, torch.ones(1, 2)), Medium(1, torch.ones(1, 2), torch.ones(1, 3))])
 
 
