@@ -69,7 +69,7 @@ def assemble_experience(
     kl = reference_kl(scores, mask, algorithm)
     in_reward = 0.0 if algorithm.use_kl_loss else kl_coef
     scored = _Scored(rewards, kl, mask, scores.group_ids, scores.values, in_reward, algorithm)
-    advantages, returns = _ESTIMATORS[algorithm.advantage_estimator](scored)
+    advantages, returns = _estimator(algorithm.advantage_estimator)(scored)
     if algorithm.whitens_advantages:
         advantages = masked_whiten(advantages, mask)
     return ExperienceVL(
@@ -177,6 +177,12 @@ def _in_group(estimator: _RowEstimator, scored: _Scored) -> _Result:
     advantages = torch.zeros_like(totals)
     advantages[used] = estimator(totals[used], scored.group_ids[used])
     return spread_over_actions(advantages, scored.mask), None
+
+
+def _estimator(name: str) -> Callable[[_Scored], _Result]:
+    if name not in _ESTIMATORS:
+        raise ValueError(f"advantage_estimator {name}: it is none of {', '.join(_ESTIMATORS)}")
+    return _ESTIMATORS[name]
 
 
 _ESTIMATORS: dict[str, Callable[[_Scored], _Result]] = {

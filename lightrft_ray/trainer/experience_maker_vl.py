@@ -40,6 +40,7 @@ from lightrft_ray.trainer.rollout_shaping import (
     select_samples,
     shaped_rewards,
 )
+from lightrft_ray.trainer.sample_checks import check_finite, check_placeholders
 from lightrft_ray.trainer.sample_layouts import batched, samples_to
 from lightrft_ray.trainer.shaping import RunningRewardNormalizer
 
@@ -185,9 +186,10 @@ class NaiveExperienceMakerVL:
         `info` holds, an entry a sample: `reward` (NaN where it failed), `kl` (mean), token counts
         `response_length`, `total_length` and `num_actions`, and the samples' counts of media,
         prompts, references, labels and texts. Raises ValueError for samples that do not fit
-        together: it names the field and both numbers.
+        together: it names the field, the prompt and both numbers.
         """
         checked = samples_to(batched(samples, self._pad_token_id), self._device)
+        check_placeholders(checked, self.actor)
         models = LocalModels(self.actor, self.critic, self.initial_model, self._rewards)
         return score_samples(checked, models, self.settings.algorithm)
 
@@ -250,13 +252,22 @@ class NaiveExperienceMakerVL:
     def get_advantages_and_returns(
         self, values: Tensor, rewards: Tensor, action_mask: Tensor, gamma: float, lambd: float
     ) -> tuple[Tensor, Tensor]:
-        """GAE: advantages and returns, (B, A) each, exactly 0 where masked."""
+        """GAE: advantages and returns, (B, A) each, exactly 0 where masked.
+
+        Raises ValueError for a reward or value of an action that is not finite.
+        """
+        check_finite("values", values, action_mask)
+        check_finite("rewards", rewards, action_mask)
         return generalized_advantage_estimation(
             values, rewards, action_mask, gamma=gamma, lambd=lambd
         )
 
     def get_cumulative_returns(self, rewards: Tensor, action_mask: Tensor, gamma: float) -> Tensor:
-        """Discounted sums of the rewards to come, (B, A), exactly 0 where masked."""
+        """Discounted sums of the rewards to come, (B, A), exactly 0 where masked.
+
+        Raises ValueError for a reward of an action that is not finite.
+        """
+        check_finite("rewards", rewards, action_mask)
         return cumulative_returns(rewards, action_mask, gamma=gamma)
 
     @property

@@ -18,6 +18,7 @@ from lightrft_ray.trainer.batch_media import (
 )
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.media import SampleMedia
+from lightrft_ray.trainer.sample_checks import check_shape
 
 PER_ACTION = (
     "action_log_probs",
@@ -62,19 +63,20 @@ def split_experience(
     layout = SequenceLayout.of_mask(experience.attention_mask, width)
     tokens = layout.pack(experience.sequences).split(layout.total_lengths.tolist())
     lengths = layout.response_lengths.tolist()
-    per_action = _per_action(experience)
     info = {k: value for k, value in (experience.info or {}).items() if k != MEDIA_INPUTS}
+    prompts = info.get("prompts")
+    per_action = _per_action(experience, prompts)
     if media is None:
         media = media_of_experience(experience)
     elif len(media) != size:
-        raise ValueError(f"media has {len(media)} entries for {size} samples")
+        check_shape("media", (len(media),), (size,), prompts)
     images = _images_of_samples(experience.raw_images, media)
     return [
         ExperienceRow(
             tokens[row],
             lengths[row],
             {name: values[row, : lengths[row]] for name, values in per_action.items()},
-            {name: _entry(value, row, size) for name, value in info.items()},
+            {name: _entry(name, value, row, size) for name, value in info.items()},
             media[row],
             images[row],
         )
@@ -82,23 +84,23 @@ def split_experience(
     ]
 
 
-def _per_action(experience: ExperienceVL) -> dict[str, Tensor]:
+def _per_action(experience: ExperienceVL, prompts: Sequence[str] | None) -> dict[str, Tensor]:
     """The (B, A) fields that are there."""
     fields = {name: getattr(experience, name) for name in PER_ACTION}
     given = {name: value for name, value in fields.items() if value is not None}
     shape = given["action_mask"].shape
     for name, value in given.items():
-        if value.shape != shape:
-            raise ValueError(f"{name} is {tuple(value.shape)}, action_mask {tuple(shape)}")
+        check_shape(name, value.shape, shape, prompts)
     return given
 
 
-def _entry(value: object, row: int, size: int) -> object:
+def _entry(name: str, value: object, row: int, size: int) -> object:
     if isinstance(value, Tensor) and value.dim() > 0 and len(value) == size:
         return value[row]
     if isinstance(value, list) and len(value) == size:
         return value[row]
-    raise ValueError(f"info must hold tensors and lists of {size} entries, not {value!r}")
+    held = f"has {len(value)}" if isinstance(value, Tensor | list) else f"is {value!r}"
+    raise ValueError(f"info[{name!r}] {held}: it must have an entry for each of {size} samples")
 
 
 def _images_of_samples(

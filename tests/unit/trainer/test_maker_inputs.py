@@ -1,7 +1,6 @@
 """What experience makers take, and the errors for what they do not."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -54,44 +53,6 @@ def test_bad_lists_and_missing_processors_are_named(tiny_folder: Path) -> None:
     own.processor = None
     with pytest.raises(ValueError, match="has images, but there is no processor"):
         own.generate_samples(PROMPTS[:1], [picture(1)], None, None)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_actions": 3}, r"action_mask is \(4, 5\), for 4 sequences with num_actions 3"),
-        ({"attention_mask": torch.ones(1, 2)}, r"attention_mask is \(1, 2\), for sequences"),
-        ({"action_mask": None}, "action_mask is missing"),
-        ({"labels": ["x"]}, "labels has 1 entries for 4 samples"),
-        ({"image_num": [0, 0, 0, 0]}, "image_num: .* counts 0 rows, image_grid_thws has"),
-        (
-            {"image_num": [0, 0, 0, 2]},
-            r"image_num: .*What is it\?.* 2 rows, image_grid_thws has 1",
-        ),
-    ],
-)
-def test_samples_that_do_not_fit_are_named(
-    tiny_folder: Path, changes: dict[str, Any], message: str
-) -> None:
-    own = maker(tiny_folder, strategy=strategy(generate_max_len=5))
-    samples = own.generate_samples(*_INPUTS, min_new_tokens=5)[0]
-    for name, value in changes.items():
-        setattr(samples, name, value)
-    with pytest.raises(ValueError, match=message):
-        own.make_experience(samples)
-
-
-def test_actions_outside_the_response_name_the_prompt(tiny_folder: Path) -> None:
-    own = maker(tiny_folder)
-    samples = own.generate_samples(*_INPUTS, min_new_tokens=5)[0]
-    samples.attention_mask[3, -2:] = 0
-    with pytest.raises(ValueError, match=r"What is it\?: 5 actions in a response of 3 tokens"):
-        own.make_experience(samples)
-
-
-def test_an_unknown_estimator_is_named(tiny_folder: Path) -> None:
-    with pytest.raises(ValueError, match="advantage_estimator"):
-        maker(tiny_folder, strategy=strategy(advantage_estimator="gea"))
 
 
 def test_what_a_strategy_may_be() -> None:
