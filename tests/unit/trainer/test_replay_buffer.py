@@ -184,7 +184,10 @@ def test_advantages_are_normalised_once_over_the_whole_buffer() -> None:
     ("changes", "message"),
     [
         ({"action_mask": None}, "needs an action_mask"),
-        ({"values": torch.zeros(1, 3)}, r"values of prompt prompt 0 0: it is \(1, 3\), for \(1, 2\)"),
+        (
+            {"values": torch.zeros(1, 3)},
+            r"values of prompt prompt 0 0: it is \(1, 3\), for \(1, 2\)",
+        ),
         ({"info": {"image_num": [2]}}, "image_num: .* counts 2 rows, image_grid_thws has 1"),
         ({"raw_images": []}, "image_num counts 1 images, raw_images has 0"),
         ({"info": {"image_num": [1], "step": 3}}, r"info\['step'\] is 3: it must"),
