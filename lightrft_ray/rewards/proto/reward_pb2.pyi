@@ -150,12 +150,10 @@ class SampleError(_message.Message):
         INVALID_SAMPLE: _ClassVar[SampleError.Code]
         MEDIA_NOT_FOUND: _ClassVar[SampleError.Code]
         REWARD_FAILED: _ClassVar[SampleError.Code]
-        REWARD_TIMED_OUT: _ClassVar[SampleError.Code]
     CODE_UNSPECIFIED: SampleError.Code
     INVALID_SAMPLE: SampleError.Code
     MEDIA_NOT_FOUND: SampleError.Code
     REWARD_FAILED: SampleError.Code
-    REWARD_TIMED_OUT: SampleError.Code
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     MISSING_SHA256_FIELD_NUMBER: _ClassVar[int]
