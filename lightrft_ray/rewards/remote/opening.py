@@ -3,6 +3,7 @@
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.config.remote_reward import RemoteRewardConfig
 from lightrft_ray.rewards.remote.grpc_transport import GrpcTransport
+from lightrft_ray.rewards.remote.http_transport import HttpTransport
 from lightrft_ray.rewards.remote.source import RemoteSource
 
 
@@ -14,4 +15,5 @@ def open_remote(config: RemoteRewardConfig) -> RemoteSource:
     """
     if not config.addresses:
         raise UserError("remote_rm_url is not set: there is no reward service to ask")
-    return RemoteSource(config, GrpcTransport(config))
+    transport = GrpcTransport(config) if config.speaks_grpc else HttpTransport(config)
+    return RemoteSource(config, transport)

@@ -35,7 +35,7 @@ def _ids(batches: list[list[RewardSample]]) -> list[list[str]]:
 def test_batches_have_at_most_so_many_samples_and_lose_none() -> None:
     batches = plan_batches(samples(10), 4, _PLENTY, shares_media=True)
     assert list(map(len, batches)) == [4, 4, 2]
-    assert sum(_ids(batches), []) == [f"s{index}" for index in range(10)]
+    assert [each.sample_id for batch in batches for each in batch] == [f"s{i}" for i in range(10)]
     assert plan_batches([], 4, _PLENTY, shares_media=True) == []
 
 
