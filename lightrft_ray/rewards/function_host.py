@@ -25,7 +25,7 @@ def main(descriptor: int, parent: int) -> None:
     except UserError as error:
         connection.send(str(error))
         return
-    connection.send(None)
+    connection.send(scorer.wants_media)
     while True:
         try:
             inputs = connection.recv()

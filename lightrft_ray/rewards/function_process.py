@@ -37,6 +37,8 @@ class FunctionProcess:
 
     def __init__(self, spec: FunctionSpec) -> None:
         self._spec = spec
+        self.wants_media = True
+        """Whether the function looks at images or videos; known once it is loaded."""
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
 
@@ -57,10 +59,11 @@ class FunctionProcess:
             )
         self._connection = Connection(own.detach())
         spec = self._spec
-        refusal = self._exchange((spec.name, dict(spec.arguments), spec.setting), _START_TIMEOUT)
-        if refusal is not None:
+        answer = self._exchange((spec.name, dict(spec.arguments), spec.setting), _START_TIMEOUT)
+        if isinstance(answer, str):
             self.kill()
-            raise UserError(str(refusal))
+            raise UserError(answer)
+        self.wants_media = bool(answer)
 
     def call(self, inputs: RewardInputs, timeout: float) -> Rewards:
         """Rewards of samples. Raises FunctionProcessError after `timeout` seconds or a death."""

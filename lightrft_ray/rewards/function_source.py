@@ -22,10 +22,12 @@ class InlineFunction:
 
     def __init__(self, spec: FunctionSpec) -> None:
         self._scorer = load_reward(spec.name, spec.arguments, spec.setting)
+        self.wants_media = self._scorer.wants_media
 
     async def score(self, samples: Sequence[RewardSample]) -> list[SampleScore]:
         """Scores in the order of the samples."""
-        rewards = self._scorer.score(RewardInputs.of(samples))
+        inputs = RewardInputs.of(samples, with_media=self.wants_media)
+        rewards = self._scorer.score(inputs)
         return rewards.as_scores([sample.sample_id for sample in samples])
 
     async def close(self) -> None:
@@ -53,6 +55,11 @@ class FunctionPool:
         # Processes die with the thread that started them: these threads live as long as the pool.
         self._threads = ThreadPoolExecutor(processes, "reward-function")
 
+    @property
+    def wants_media(self) -> bool:
+        """Whether the function looks at images or videos; known once it is loaded."""
+        return self._all[0].wants_media
+
     async def start(self) -> None:
         """Load the function in all processes. Raises UserError where it cannot be loaded."""
         loop = asyncio.get_running_loop()
@@ -63,7 +70,7 @@ class FunctionPool:
     async def score(self, samples: Sequence[RewardSample]) -> list[SampleScore]:
         """Scores in the order of the samples."""
         deadline = time.monotonic() + self._total_timeout
-        inputs = RewardInputs.of(samples)
+        inputs = RewardInputs.of(samples, with_media=self.wants_media)
         size = -(-len(samples) // self._size) or 1
         shares = [inputs.part(start, start + size) for start in range(0, len(samples), size)]
         parts = await asyncio.gather(*(self._share(share, deadline) for share in shares))

@@ -31,16 +31,16 @@ class RewardInputs:
     response_token_ids: Sequence[Sequence[int]] = ()
 
     @staticmethod
-    def of(samples: Sequence[RewardSample]) -> "RewardInputs":
-        """All columns of samples."""
+    def of(samples: Sequence[RewardSample], *, with_media: bool = True) -> "RewardInputs":
+        """All columns of samples; images and videos where they are wanted."""
         return RewardInputs(
             prompts=[each.prompt for each in samples],
             responses=[each.response for each in samples],
             references=[each.reference for each in samples],
             labels=[each.label for each in samples],
             messages=[each.messages for each in samples],
-            images=[each.images for each in samples],
-            videos=[each.videos for each in samples],
+            images=[each.images for each in samples if with_media],
+            videos=[each.videos for each in samples if with_media],
             response_token_ids=[each.response_token_ids for each in samples],
         )
 
