@@ -19,6 +19,8 @@ from lightrft_ray.models.loading import load_config, sees_images
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.token_models import Sampling
 from lightrft_ray.rewards.loading import load_reward
+from lightrft_ray.rewards.opening import function_specs
+from lightrft_ray.rewards.recipes import check_labels, check_names
 from lightrft_ray.workers.devices import model_source
 
 
@@ -57,8 +59,11 @@ def check_inputs(config: RunConfig) -> RunInputs:
 
     Raises UserError for what is missing or does not fit.
     """
-    load_reward(config.reward.reward_fn)
+    check_names(config.reward)
+    for spec in function_specs(config.reward):
+        load_reward(spec.name, spec.arguments, spec.setting)
     train, evaluation, bad_rows = _read_data(config)
+    check_labels(config.reward, (prompt.label for prompt in (*train, *evaluation)))
     model = config.model
     hf_config = _check_checkpoints(config)
     _check_images(model, sees_images(hf_config), [*train, *evaluation])

@@ -24,6 +24,7 @@ from lightrft_ray.workers.reward import RewardWorker
 
 _START_TIMEOUT = 900.0  # s: large checkpoints load slowly
 _STOP_TIMEOUT = 15.0  # s
+_REWARD_GRACE = 15.0  # s: the reward worker itself ends in time, and knows which samples failed
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,9 @@ class Workers:
 
     def stop(self) -> None:
         """End the engines' processes, then all actors; never raises, whatever state they are in."""
+        pending = [self.generator.start("stop"), self.reward.start("stop")]
         with contextlib.suppress(InfrastructureError):
-            wait_for(self.generator.start("stop"), _STOP_TIMEOUT, "the generator")
+            wait_for([each for refs in pending for each in refs], _STOP_TIMEOUT, "the workers")
         for group in self.by_role().values():
             for actor in group.actors:
                 ray.kill(actor)
@@ -69,7 +71,7 @@ def start_workers(
         ),
         learner=starter.create("learner", PolicyLearner, model_arguments, timeout),
         reward=starter.create(
-            "reward", RewardWorker, (config.reward.reward_fn,), config.reward.reward_timeout
+            "reward", RewardWorker, (config, {}), config.reward.reward_timeout + _REWARD_GRACE
         ),
         reference=starter.create("reference", ReferenceWorker, model_arguments, timeout)
         if config.uses_reference

@@ -8,7 +8,7 @@ from lightrft_ray.rewards.function_process import FunctionSpec
 from lightrft_ray.rewards.function_source import FunctionPool, InlineFunction
 from lightrft_ray.rewards.functions import MAY_HANG, READY_MADE
 from lightrft_ray.rewards.measured import MeasuredSource
-from lightrft_ray.rewards.recipes import DEFAULT, WeightedRewards
+from lightrft_ray.rewards.recipes import DEFAULT, WeightedRewards, Weights
 from lightrft_ray.rewards.remote.opening import open_remote
 from lightrft_ray.rewards.sample import RewardSource
 
@@ -31,7 +31,7 @@ async def open_rewards(reward: RewardConfig, models: Mapping[str, RewardSource])
 
     Call it within the event loop that will use them. Raises UserError for what cannot be loaded.
     """
-    recipes = reward.recipes or {DEFAULT: {ONLY: 1.0}}
+    recipes = _recipes(reward)
     names = dict.fromkeys(name for recipe in recipes.values() for name in recipe)
     sources: dict[str, RewardSource] = {}
     wants_media = bool(models or reward.remotes)
@@ -57,6 +57,17 @@ def function_spec(reward: RewardConfig, name: str) -> FunctionSpec:
         declared = reward.functions[name]
         return FunctionSpec(declared.function, declared.arguments, f"reward.functions.{name}")
     return FunctionSpec(name)
+
+
+def function_specs(reward: RewardConfig) -> list[FunctionSpec]:
+    """The functions that a run uses."""
+    others = {**reward.remotes, **reward.models}
+    names = dict.fromkeys(name for recipe in _recipes(reward).values() for name in recipe)
+    return [function_spec(reward, name) for name in names if name not in others]
+
+
+def _recipes(reward: RewardConfig) -> Mapping[str, Weights]:
+    return reward.recipes or {DEFAULT: {ONLY: 1.0}}
 
 
 async def _open_function(reward: RewardConfig, spec: FunctionSpec) -> InlineFunction | FunctionPool:
