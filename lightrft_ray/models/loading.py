@@ -17,6 +17,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 from lightrft_ray.config.errors import UserError
 
@@ -85,13 +86,25 @@ def load_policy(source: ModelSource) -> PreTrainedModel:
     loader = (
         AutoModelForImageTextToText if sees_images(load_config(source)) else AutoModelForCausalLM
     )
-    return loader.from_pretrained(source.path, **_options(source))
+    return _loaded(loader, source)
 
 
 def load_backbone(source: ModelSource) -> PreTrainedModel:
     """The model without its language-model head, vision tower included where there is one."""
     load_config(source)
-    return AutoModel.from_pretrained(source.path, **_options(source))
+    return _loaded(AutoModel, source)
+
+
+def _loaded(loader: type[_BaseAutoModelClass], source: ModelSource) -> PreTrainedModel:
+    """The model; UserError for weights that the checkpoint lacks: they would be random."""
+    model, info = loader.from_pretrained(source.path, output_loading_info=True, **_options(source))
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise UserError(
+            f"model {source.path}: the checkpoint lacks {len(missing)} weights, as {missing[0]}; "
+            f"it is not a whole {type(model).__name__}"
+        )
+    return model
 
 
 def hidden_size(config: PretrainedConfig) -> int:
