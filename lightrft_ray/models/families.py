@@ -20,6 +20,9 @@ _PLACEHOLDER_SETTINGS = (
     "vision_end_token_id",
 )
 
+MORE_MEDIA = ("second_per_grid_ts", "image_sizes", "pixel_attention_mask", "batch_num_images")
+"""Media inputs of some families beside pixels and grids."""
+
 # Their attention tells the samples of a packed row apart by position ids that restart.
 PACKABLE = (
     "gemma3_text",
