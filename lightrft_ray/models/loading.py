@@ -83,10 +83,20 @@ def sees_images(config: PretrainedConfig) -> bool:
 
 def load_policy(source: ModelSource) -> PreTrainedModel:
     """The language model with its head, vision tower included where there is one."""
-    loader = (
-        AutoModelForImageTextToText if sees_images(load_config(source)) else AutoModelForCausalLM
-    )
-    return _loaded(loader, source)
+    return _loaded(_policy_loader(load_config(source)), source)
+
+
+def policy_without_weights(source: ModelSource) -> PreTrainedModel:
+    """The same model on the meta device: its names and shapes alone."""
+    config = load_config(source)
+    with torch.device("meta"):
+        return _policy_loader(config).from_config(
+            config, trust_remote_code=source.trust_remote_code
+        )
+
+
+def _policy_loader(config: PretrainedConfig) -> type[_BaseAutoModelClass]:
+    return AutoModelForImageTextToText if sees_images(config) else AutoModelForCausalLM
 
 
 def load_backbone(source: ModelSource) -> PreTrainedModel:

@@ -66,12 +66,13 @@ class MRopePositions:
     ) -> list[tuple[int, tuple[int, int, int], float]]:
         """(first token, merged grid, time step) of each image and video, in token order."""
         blocks: list[tuple[int, tuple[int, int, int], float]] = []
+        videos = media.get("video_grid_thw")
+        if videos is not None and self.frame_by_frame:
+            videos = _frames(videos)
         for token, grids, steps in (
             (self.image_token_id, media.get("image_grid_thw"), None),
-            (self.video_token_id, media.get("video_grid_thw"), media.get("second_per_grid_ts")),
+            (self.video_token_id, videos, media.get("second_per_grid_ts")),
         ):
-            if grids is not None and token == self.video_token_id and self.frame_by_frame:
-                grids = _frames(grids)
             where = torch.nonzero(token_ids == token).flatten().tolist()
             used = 0
             for number, (t, h, w) in enumerate([] if grids is None else grids.tolist()):

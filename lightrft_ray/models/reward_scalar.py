@@ -77,6 +77,7 @@ class ScalarRewardModel(nn.Module):
         video_grid_thw: Tensor | None = None,
         packed_seq_lens: Sequence[int] | Tensor | None = None,
         second_per_grid_ts: Tensor | None = None,
+        **more_media: Tensor,
     ) -> Tensor:
         """Rewards (B,) in float32 of whole samples: padded (B, S), or packed (1, T).
 
@@ -90,6 +91,7 @@ class ScalarRewardModel(nn.Module):
                 "pixel_values_videos": pixel_values_videos,
                 "video_grid_thw": video_grid_thw,
                 "second_per_grid_ts": second_per_grid_ts,
+                **more_media,
             },
         )
         batch = Batch(sequences, None, attention_mask, packed_seq_lens, media)

@@ -26,6 +26,7 @@ _IMAGE, _VIDEO = 7, 8
 _RULE = MRopePositions(_IMAGE, _VIDEO, spatial_merge_size=2, tokens_per_second=2)
 _NOT_NEEDED = ("vision_start_token_id", "vision_end_token_id", "pad_token_id")
 
+
 def _rule(case: Case) -> PositionRule:
     style = case.param("style")
     assert style in ("qwen2_5_vl", "qwen3_vl")
