@@ -62,6 +62,21 @@ def check_packable(model: nn.Module) -> None:
         )
 
 
+def shared_prefix_obstacle(config: PretrainedConfig, longest: int) -> str | None:
+    """Why the samples of a prompt cannot share one row of at most `longest` tokens; None if so.
+
+    A row of several samples brings its own attention mask, which takes the place of the family's.
+    """
+    if config.model_type == "gemma3":
+        return "the tokens of an image attend to each other"
+    text = config.get_text_config()
+    window = getattr(text, "sliding_window", None)
+    kinds = getattr(text, "layer_types", None) or ["sliding_attention"]
+    if window is not None and "sliding_attention" in kinds and window < longest:
+        return f"some layers attend to the last {window} tokens alone"
+    return None
+
+
 def accepts(model: nn.Module, argument: str) -> bool:
     """Whether the module's forward names this argument."""
     return argument in signature(model.forward).parameters

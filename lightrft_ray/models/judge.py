@@ -14,6 +14,7 @@ from lightrft_ray.models.generation import generate_sequences
 from lightrft_ray.models.judge_prompts import JudgedSample, JudgeTemplate
 from lightrft_ray.models.token_models import Sampling
 from lightrft_ray.models.verdicts import Verdict, VerdictRule
+from lightrft_ray.models.vocabulary import check_vocabulary
 
 _NOT_MEDIA = ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids")
 
@@ -42,6 +43,7 @@ class GenerativeJudge:
         self._greedy = Sampling(0, forbidden_token_ids(self._model.config))
         self._processor = processor
         self._tokenizer = _tokenizer_of(processor)
+        check_vocabulary("judge", self._model.config, self._tokenizer)
         self._template = template
         self._rule = rule
         self._max_new_tokens = max_new_tokens
