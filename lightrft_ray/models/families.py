@@ -26,7 +26,10 @@ MORE_MEDIA = ("second_per_grid_ts", "image_sizes", "pixel_attention_mask", "batc
 # Their attention tells the samples of a packed row apart by position ids that restart.
 PACKABLE = (
     "gemma3_text",
+    "idefics3",
+    "internvl",
     "llama",
+    "llava_onevision",
     "mistral",
     "phi3",
     "qwen2",
@@ -34,6 +37,7 @@ PACKABLE = (
     "qwen2_vl",
     "qwen3",
     "qwen3_moe",
+    "qwen3_vl",
 )
 
 

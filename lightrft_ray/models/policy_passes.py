@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
 from lightrft_ray.models.families import accepts, config_of, token_type_inputs, unwrapped
@@ -142,7 +143,12 @@ def _model_inputs(
     return {
         "input_ids": scored.input_ids,
         "attention_mask": scored.attention_mask,
-        **{name: value for name, value in optional.items() if accepts(inner, name)},
+        # Hugging Face models hand what they do not name on to the language model inside.
+        **{
+            name: value
+            for name, value in optional.items()
+            if isinstance(inner, PreTrainedModel) or accepts(inner, name)
+        },
         **token_type_inputs(inner, scored.input_ids),
         **media,
     }
