@@ -23,7 +23,7 @@ def engine_process() -> Iterator[Pool]:
         yield pool
 
 
-@pytest.mark.parametrize("family", [*TEXT_FAMILIES, *VISION_FAMILIES])
+@pytest.mark.parametrize("family", [*VISION_FAMILIES, *TEXT_FAMILIES])
 def test_the_generator_agrees_with_the_policy(
     family: str, engine_process: Pool, tmp_path: Path
 ) -> None:
