@@ -19,11 +19,10 @@ from lightrft_ray.driver.model_checks import (
     check_tokens,
     checkpoint_configs,
 )
+from lightrft_ray.driver.reward_checks import check_rewards
 from lightrft_ray.models.families import forbidden_token_ids
 from lightrft_ray.models.token_models import Sampling
-from lightrft_ray.rewards.loading import load_reward
-from lightrft_ray.rewards.opening import function_specs
-from lightrft_ray.rewards.recipes import check_labels, check_names
+from lightrft_ray.rewards.recipes import check_labels
 
 
 @dataclass(frozen=True)
@@ -61,9 +60,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
 
     Raises UserError for what is missing or does not fit.
     """
-    check_names(config.reward)
-    for spec in function_specs(config.reward):
-        load_reward(spec.name, spec.arguments, spec.setting)
+    check_rewards(config)
     train, evaluation, bad_rows = _read_data(config)
     check_labels(config.reward, (prompt.label for prompt in (*train, *evaluation)))
     model = config.model
