@@ -74,7 +74,7 @@ async def http_server(handler: JsonHandler, tls: Any = None) -> AsyncIterator[st
     """The address of an HTTP server that answers POST /get_reward by the handler."""
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/get_reward", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
