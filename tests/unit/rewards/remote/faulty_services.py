@@ -19,6 +19,9 @@ from lightrft_ray.rewards.proto.messages import VERSION
 from lightrft_ray.rewards.proto.reward_pb2_grpc import RewardServiceServicer
 
 FOREVER = 60
+LATE = 1.0
+PATIENCE = 0.7
+"""Seconds that a client of these services waits; a busy machine answers within them."""
 
 
 class Asked:
@@ -66,7 +69,7 @@ class _Service(RewardServiceServicer):
         if self._fault == "hangs":
             await asyncio.sleep(FOREVER)
         elif self._fault == "is late once" and self._asked.times == 1:
-            await asyncio.sleep(0.6)
+            await asyncio.sleep(LATE)
         elif self._fault == "fails once" and self._asked.times == 1:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "starting")
         elif self._fault == "fails inside":
@@ -140,7 +143,7 @@ async def _respond(
     if fault == "hangs":
         await asyncio.sleep(FOREVER)
     elif fault == "is late once" and is_first:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(LATE)
     elif fault == "fails once" and is_first:
         return web.Response(status=502, text="starting")
     elif fault == "fails inside":

@@ -87,11 +87,11 @@ async def http_server(handler: JsonHandler, tls: Any = None) -> AsyncIterator[st
 
 @asynccontextmanager
 async def client(address: str, **settings: Any) -> AsyncIterator[RemoteSource]:
-    """A client that soon gives up."""
+    """A client that asks twice and does not wait in between."""
     quick = {
         "remote_rm_url": address,
-        "remote_deadline": 5.0,
-        "remote_attempt_timeout": 0.4,
+        "remote_deadline": 30.0,
+        "remote_attempt_timeout": 20.0,
         "remote_max_attempts": 2,
         "remote_backoff": 0.01,
     }

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import pytest
-from faulty_services import Asked, faulty_grpc, faulty_http
+from faulty_services import PATIENCE, Asked, faulty_grpc, faulty_http
 from proxy import proxy
 from reward_samples import sample, samples
 from serving import LengthSource, client, reward_server
@@ -23,7 +23,7 @@ _ALL = tuple(range(_COUNT))
 # Protocol, fault, requests, samples without a reward, and what their errors say.
 _TABLE: list[tuple[Faulty, str, int, tuple[int, ...], str]] = [
     (faulty_grpc, "", 1, (), ""),
-    (faulty_grpc, "hangs", 2, _ALL, r"no answer in 0\.4 s"),
+    (faulty_grpc, "hangs", 2, _ALL, r"no answer in 0\.7 s"),
     (faulty_grpc, "is late once", 2, (), ""),
     (faulty_grpc, "fails once", 2, (), ""),
     (faulty_grpc, "is busy once", 2, (), ""),
@@ -37,7 +37,7 @@ _TABLE: list[tuple[Faulty, str, int, tuple[int, ...], str]] = [
     (faulty_grpc, "answers too much", 1, _ALL, "RESOURCE_EXHAUSTED: .*larger than max"),
     (faulty_grpc, "speaks version 2", 1, _ALL, "it answered in version 2.0 of the reward protocol"),
     (faulty_http, "", 1, (), ""),
-    (faulty_http, "hangs", 2, _ALL, r"no answer in 0\.4 s"),
+    (faulty_http, "hangs", 2, _ALL, r"no answer in 0\.7 s"),
     (faulty_http, "is late once", 2, (), ""),
     (faulty_http, "fails once", 2, (), ""),
     (faulty_http, "is busy once", 2, (), ""),
@@ -52,6 +52,11 @@ _TABLE: list[tuple[Faulty, str, int, tuple[int, ...], str]] = [
     (faulty_http, "is of another kind", 1, _ALL, "its answer is no JSON: .*hello"),
     (faulty_http, "wants a token", 1, _ALL, "HTTP 401 Unauthorized: who are you"),
 ]
+
+
+def _patience(fault: str) -> dict[str, float]:
+    """A short wait where that is what is tested; else a busy machine would change the outcome."""
+    return {"remote_attempt_timeout": PATIENCE} if fault in ("hangs", "is late once") else {}
 
 
 def _check(scores: list[SampleScore], failed: tuple[int, ...], reason: str) -> None:
@@ -75,7 +80,7 @@ def test_one_faulty_service(
         asked = Asked()
         async with (
             serve(fault, asked) as address,
-            client(address, remote_max_message_mb=1) as remote,
+            client(address, remote_max_message_mb=1, **_patience(fault)) as remote,
         ):
             _check(await remote.score(samples(_COUNT)), failed, reason)
             assert asked.times == requests
@@ -97,7 +102,7 @@ def test_a_second_server_stands_in(serve: Faulty, fault: str) -> None:
         async with (
             serve(fault, asked) as faulty,
             serve("", well) as healthy,
-            client(f"{faulty},{healthy}") as remote,
+            client(f"{faulty},{healthy}", **_patience(fault)) as remote,
         ):
             _check(await remote.score(samples(_COUNT)), (), "")
         assert (asked.times, well.times) == (1, 1)
@@ -126,7 +131,7 @@ def test_answers_that_came_before_a_stream_broke_count_and_are_not_asked_for_aga
         asked = Asked()
         async with (
             faulty_grpc(fault, asked) as address,
-            client(address, remote_streaming=True) as remote,
+            client(address, remote_streaming=True, **_patience(fault)) as remote,
         ):
             return await remote.score(samples(_COUNT)), asked.requests
 
@@ -149,7 +154,6 @@ def test_a_connection_that_is_reset_in_the_middle_of_an_answer(streaming: bool) 
                 f"grpc://127.0.0.1:{between.port}",
                 remote_batch_size=300,
                 remote_streaming=streaming,
-                remote_attempt_timeout=5.0,
             ) as remote,
         ):
             return await remote.score(asked), between.breaks, remote.figures().failed_requests
@@ -178,17 +182,15 @@ def test_the_whole_call_ends_at_its_deadline() -> None:
 def test_a_server_that_keeps_failing_is_left_alone_and_found_again() -> None:
     async def story() -> None:
         asked = Asked()
-        settings: dict[str, Any] = {"remote_breaker_failures": 2, "remote_breaker_reset": 0.8}
-        async with faulty_grpc("fails inside", asked) as address:
-            settings |= {"remote_batch_size": 1, "remote_deadline": 0.15}
-            async with client(address, **settings) as remote:
-                await remote.score(samples(_COUNT))
-                before = asked.times
-                _check(await remote.score(samples(_COUNT)), _ALL, "within remote_deadline")
-                assert asked.times == before
-                await asyncio.sleep(0.7)
-                _check(await remote.score(samples(_COUNT)), _ALL, "remote_deadline|a mistake")
-                assert asked.times == before + 1
+        settings: dict[str, Any] = {"remote_breaker_failures": 2, "remote_breaker_reset": 1.0}
+        settings |= {"remote_batch_size": 1, "remote_max_attempts": 1, "remote_deadline": 0.3}
+        async with faulty_grpc("fails inside", asked) as address, client(address, **settings) as it:
+            _check(await it.score(samples(_COUNT)), _ALL, "a mistake|no answer")
+            _check(await it.score(samples(_COUNT)), _ALL, "within remote_deadline")
+            assert asked.times == _COUNT
+            await asyncio.sleep(0.8)
+            _check(await it.score(samples(_COUNT)), _ALL, "within remote_deadline|a mistake")
+            assert asked.times == _COUNT + 1
 
     asyncio.run(story())
 
