@@ -15,7 +15,7 @@ async def serve(config: ServeRewardConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    source, name = open_source(config.reward)
+    source, name = await open_source(config)
     server = RewardServer(config, source, name)
     try:
         await server.start()
