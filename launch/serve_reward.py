@@ -5,6 +5,7 @@ SIGTERM and Ctrl-C let requests in progress end first.
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ def main(argv: Sequence[str]) -> int:
     path = parser.parse_args(argv).config
     try:
         config = load_serve_config(path)
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its errors are raised, and said once
         # Imported here: mistakes in the settings need not wait for what serves.
         from lightrft_ray.rewards.server.main import serve
 

@@ -5,6 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 from lightrft_ray.config.fields import NonEmptyStr, Section, reject_unused
+from lightrft_ray.config.reward_sources import Argument
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -13,19 +14,56 @@ class ServedRewardConfig(Section):
     """What is served."""
 
     kind: Literal["function", "scalar_model", "judge"] = "function"
-    """A Python function, a reward model with a scalar head, or a model that writes verdicts."""
+    """A Python function, a model with a scalar head, or a chat model that writes verdicts."""
     reward_fn: NonEmptyStr | None = None
     """Ready-made name, path/to/file.py that defines reward_func, or package.module.function
     (function)."""
+    arguments: dict[NonEmptyStr, Argument] = Field(default={})
+    """Values for parameters of the function's own (function)."""
+    processes: PositiveInt = 1
+    """Processes that share the samples of a batch (function)."""
+    call_timeout: PositiveFloat = 10
+    """Seconds after which a call is given up and its process killed (function)."""
+    pretrain: NonEmptyStr | None = None
+    """Hugging Face name or folder (scalar_model, judge)."""
+    dtype: Literal["float32", "bfloat16"] = "float32"
+    """Parameter type (scalar_model, judge)."""
+    device: NonEmptyStr = "cpu"
+    """Where the model runs, such as cuda or cuda:1 (scalar_model, judge)."""
+    micro_batch_size: PositiveInt = 8
+    """Samples that the model sees at once (scalar_model, judge)."""
+    show_images: bool = True
+    """Show the model the samples' images; a model of text alone needs false (scalar_model,
+    judge)."""
+    template: NonEmptyStr | None = None
+    """What the judge is asked, with {prompt}, {response}, {reference} and {label} (judge)."""
+    verdict_pattern: NonEmptyStr | None = None
+    """Regular expression for a line of the answer whose one group is the verdict (judge; null:
+    a line "Verdict: ...")."""
+    verdict_scores: dict[NonEmptyStr, float] = Field(default={})
+    """Scores of the verdicts that are words, such as {yes: 1, no: 0} (judge; empty: a number)."""
+    max_new_tokens: PositiveInt = 512
+    """Longest answer in tokens (judge)."""
 
     @model_validator(mode="after")
     def _has_what_its_kind_needs(self) -> Self:
-        needed = {"function": "reward_fn"}
-        users = {"reward_fn": {"function"}}
+        function, models, judge = {"function"}, {"scalar_model", "judge"}, {"judge"}
+        users: dict[str, set[str]] = {
+            **dict.fromkeys(("reward_fn", "arguments", "processes", "call_timeout"), function),
+            **dict.fromkeys(("pretrain", "dtype", "device", "micro_batch_size"), models),
+            "show_images": models,
+            **dict.fromkeys(("template", "verdict_pattern"), judge),
+            **dict.fromkeys(("verdict_scores", "max_new_tokens"), judge),
+        }
         reject_unused(self, "reward", "kind", self.kind, users)
-        name = needed[self.kind]
-        if getattr(self, name) is None:
-            raise ValueError(f"reward.{name} is missing: reward.kind {self.kind} needs it")
+        needed = {
+            "function": ["reward_fn"],
+            "scalar_model": ["pretrain"],
+            "judge": ["pretrain", "template"],
+        }
+        for name in needed[self.kind]:
+            if getattr(self, name) is None:
+                raise ValueError(f"reward.{name} is missing: reward.kind {self.kind} needs it")
         return self
 
 

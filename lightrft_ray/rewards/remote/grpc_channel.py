@@ -25,6 +25,7 @@ _REFUSED = (
     grpc.StatusCode.UNIMPLEMENTED,
     grpc.StatusCode.FAILED_PRECONDITION,
 )
+_BAD_CERTIFICATE = ("SSL_ERROR_SSL", "verification check failed")  # both are UNAVAILABLE to gRPC
 
 
 def open_channel(address: str, config: RemoteRewardConfig) -> Channel:
@@ -66,7 +67,7 @@ def as_fault(error: AioRpcError) -> RemoteFault:
     if code is grpc.StatusCode.UNIMPLEMENTED:
         hint = f"it has no {PACKAGE}.RewardService: no reward service, or one of another version"
         return RemoteFault(FaultKind.REFUSED, f"{message}; {hint}")
-    if "handshake failed" in details or code in _REFUSED:
+    if code in _REFUSED or any(sign in details for sign in _BAD_CERTIFICATE):
         return RemoteFault(FaultKind.REFUSED, message)
     return RemoteFault(FaultKind.TRANSIENT if code in _TRANSIENT else FaultKind.INVALID, message)
 

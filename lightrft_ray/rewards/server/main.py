@@ -15,19 +15,21 @@ async def serve(config: ServeRewardConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    source, name = open_source(config.reward)
+    source, name = await open_source(config)
     server = RewardServer(config, source, name)
     try:
         await server.start()
     except BaseException:
         await source.close()
         raise
-    _say(f"serving {name} at {_address(config, server.port)}")
-    if server.metrics_port is not None:
-        _say(f"metrics at http://{config.server.host}:{server.metrics_port}/metrics")
-    await stop.wait()
-    _say("stopping: requests in progress are being answered")
-    await server.drain()
+    try:
+        _say(f"serving {name} at {_address(config, server.port)}")
+        if server.metrics_port is not None:
+            _say(f"metrics at http://{config.server.host}:{server.metrics_port}/metrics")
+        await stop.wait()
+        _say("stopping: requests in progress are being answered")
+    finally:
+        await server.drain()
 
 
 def _address(config: ServeRewardConfig, port: int) -> str:

@@ -1,41 +1,31 @@
 """The reward that a server's settings name."""
 
-import asyncio
-from collections.abc import Sequence
-
-from lightrft_ray.config.serve_reward import ServedRewardConfig
-from lightrft_ray.rewards.loading import load_reward
-from lightrft_ray.rewards.sample import RewardSample, RewardSource, SampleScore, failed
-from lightrft_ray.rewards.scoring import RewardInputs, RewardScorer
+from lightrft_ray.config.serve_reward import ServeRewardConfig
+from lightrft_ray.rewards.function_process import FunctionSpec
+from lightrft_ray.rewards.function_source import FunctionPool
+from lightrft_ray.rewards.sample import RewardSource
 
 
-class FunctionSource:
-    """A reward function, called in a thread so that the server goes on answering."""
+async def open_source(config: ServeRewardConfig) -> tuple[RewardSource, str]:
+    """What is served, ready, and its name. Raises UserError that says what is missing."""
+    reward = config.reward
+    if reward.kind == "function":
+        return await _open_function(config), str(reward.reward_fn)
+    # Imported here: functions are served without torch.
+    from lightrft_ray.rewards.model_scoring import ThreadedSource
+    from lightrft_ray.rewards.server.served_models import load_judge, load_scalar
 
-    def __init__(self, scorer: RewardScorer) -> None:
-        self._scorer = scorer
-
-    async def score(self, samples: Sequence[RewardSample]) -> list[SampleScore]:
-        """Scores by the function."""
-        inputs = RewardInputs(
-            prompts=[sample.prompt for sample in samples],
-            responses=[sample.response for sample in samples],
-            references=[sample.reference for sample in samples],
-            labels=[sample.label for sample in samples],
-        )
-        rewards = await asyncio.to_thread(self._scorer.score, inputs)
-        return [
-            failed(sample.sample_id, rewards.faults[index])
-            if index in rewards.faults
-            else SampleScore(sample.sample_id, rewards.values[index])
-            for index, sample in enumerate(samples)
-        ]
-
-    async def close(self) -> None:
-        """Nothing is held."""
+    load = load_scalar if reward.kind == "scalar_model" else load_judge
+    return ThreadedSource(load(reward)), str(reward.pretrain)
 
 
-def open_source(config: ServedRewardConfig) -> tuple[RewardSource, str]:
-    """What is served and its name. Raises UserError that says what is missing."""
-    name = str(config.reward_fn)
-    return FunctionSource(load_reward(name)), name
+async def _open_function(config: ServeRewardConfig) -> FunctionPool:
+    reward = config.reward
+    pool = FunctionPool(
+        FunctionSpec(str(reward.reward_fn), reward.arguments),
+        processes=reward.processes,
+        call_timeout=reward.call_timeout,
+        total_timeout=config.batching.batch_timeout,
+    )
+    await pool.start()
+    return pool

@@ -74,7 +74,7 @@ async def http_server(handler: JsonHandler, tls: Any = None) -> AsyncIterator[st
     """The address of an HTTP server that answers POST /get_reward by the handler."""
     app = web.Application(client_max_size=2**26)
     app.router.add_post("/get_reward", handler)
-    runner = web.AppRunner(app, shutdown_timeout=0)
+    runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
@@ -87,11 +87,11 @@ async def http_server(handler: JsonHandler, tls: Any = None) -> AsyncIterator[st
 
 @asynccontextmanager
 async def client(address: str, **settings: Any) -> AsyncIterator[RemoteSource]:
-    """A client that soon gives up."""
+    """A client that asks twice and does not wait in between."""
     quick = {
         "remote_rm_url": address,
-        "remote_deadline": 5.0,
-        "remote_attempt_timeout": 0.4,
+        "remote_deadline": 30.0,
+        "remote_attempt_timeout": 20.0,
         "remote_max_attempts": 2,
         "remote_backoff": 0.01,
     }

@@ -293,7 +293,7 @@ def test_a_full_queue_asks_clients_to_come_back(streaming: bool) -> None:
         batching = {"max_batch_size": 2, "max_queued_samples": 2}
         async with reward_server(source, batching=batching) as server:
             settings = {"remote_batch_size": 2, "remote_max_attempts": 20}
-            settings |= {"remote_attempt_timeout": 5.0, "remote_streaming": streaming}
+            settings |= {"remote_streaming": streaming}
             async with client(_address(server), **settings) as remote:
                 asking = asyncio.create_task(remote.score(samples(4)))
                 await asyncio.sleep(0.1)
