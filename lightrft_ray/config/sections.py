@@ -46,6 +46,14 @@ class ModelConfig(Section):
     """Recompute activations in the backward pass to save memory."""
     trust_remote_code: bool = False
     """Run Python code that comes with a checkpoint."""
+    freeze_vision_tower: bool = False
+    """Leave the vision tower of policy and critic as it is: neither trained nor published."""
+    freeze_projector: bool = False
+    """The same for what joins the vision tower to the language model."""
+    freeze_embeddings: bool = False
+    """The same for the token embeddings, and with them for an output head that is tied to them."""
+    freeze_patterns: Annotated[tuple[NonEmptyStr, ...], Field(strict=False)] = ()
+    """The same for parameters of the policy by name, in which * stands for anything."""
 
     @model_validator(mode="after")
     def _flash_attention_needs_half_precision(self) -> Self:

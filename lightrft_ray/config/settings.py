@@ -75,7 +75,14 @@ def _type_label(kind: object) -> str:
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
     if get_origin(kind) is tuple:
-        return f"[{', '.join(_type_label(_alternatives(item)[0]) for item in get_args(kind))}]"
+        items = (
+            "…" if item is ... else _type_label(_alternatives(item)[0]) for item in get_args(kind)
+        )
+        return f"[{', '.join(items)}]"
+    if get_origin(kind) is dict:
+        return f"{{name: {_type_label(_alternatives(get_args(kind)[1])[0])}}}"
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return "settings"
     return _TYPE_LABELS[kind]
 
 

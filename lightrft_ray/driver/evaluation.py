@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.driver.rewards import start_rewards, wait_rewards
 from lightrft_ray.driver.rollout import generate
-from lightrft_ray.driver.scoring import start_rewards, wait_rewards
 from lightrft_ray.driver.seeds import prompt_seed
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.workers.messages import GenerationSettings, PromptTask, RolloutGroup
@@ -46,14 +46,10 @@ class Evaluator:
     def evaluate(self) -> Evaluation:
         """Generate and score all held-out prompts."""
         results = generate(self._workers.generator, self._tasks, self._settings)
-        samples = [
-            (group, sample)
-            for group in results
-            if isinstance(group, RolloutGroup)
-            for sample in group.samples
-        ]
-        if not samples:
+        groups = [group for group in results if isinstance(group, RolloutGroup)]
+        if not groups:
             return Evaluation(math.nan, 0)
-        rewards = wait_rewards(self._workers.reward, start_rewards(self._workers.reward, samples))
-        scored = [value for value in rewards.values if math.isfinite(value)]
+        rewarders = self._workers.reward
+        report = wait_rewards(rewarders, start_rewards(rewarders, groups))
+        scored = [each.score for each in report.scores if each.score is not None]
         return Evaluation(math.fsum(scored) / len(scored) if scored else math.nan, len(scored))

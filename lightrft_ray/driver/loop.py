@@ -2,9 +2,6 @@
 
 from collections.abc import Callable
 
-import torch
-from torch import Tensor
-
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
@@ -16,8 +13,10 @@ from lightrft_ray.driver.records import (
     batch_record,
     experience_record,
     memory_record,
+    source_record,
     speed_record,
 )
+from lightrft_ray.driver.rewards import SampleRewards
 from lightrft_ray.driver.rollout import RolloutManager
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.driver.selection import RewardSelection
@@ -80,7 +79,7 @@ class TrainingLoop:
             )
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
-        record |= drawn | assembly_record(assembled.metrics)
+        record |= drawn | assembly_record(assembled.metrics) | source_record(self._scorer.figures)
         record |= {"kl/coef": self._assembler.kl_coef, "samples": self._samples}
         self._assembler.steer_kl(experience)
         record |= self._publish(watch)
@@ -88,7 +87,7 @@ class TrainingLoop:
             record |= self._evaluate(watch)
         return self._finish(record, watch)
 
-    def _next_batch(self) -> tuple[RolloutBatch, Tensor | None, Record]:
+    def _next_batch(self) -> tuple[RolloutBatch, SampleRewards | None, Record]:
         """The samples to train on, and their rewards where these decided which they are."""
         if not self._selection.is_needed:
             return RolloutBatch.of(self._rollouts.next_batch(), self._pad_token_id), None, {}
@@ -96,7 +95,7 @@ class TrainingLoop:
         chosen = collected.groups
         batch = RolloutBatch.of([each.group for each in chosen], self._pad_token_id)
         record = {"rollout/batches_drawn": float(collected.batches)}
-        return batch, torch.cat([each.rewards for each in chosen]), record
+        return batch, SampleRewards.joined([each.rewards for each in chosen]), record
 
     def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> None:
         """Count prompts by what became of them: without any reward they trained nothing."""

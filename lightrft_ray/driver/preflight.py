@@ -3,9 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import PretrainedConfig
-
-from lightrft_ray.config import ModelConfig, RunConfig, UserError
+from lightrft_ray.config import RunConfig
 from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
 from lightrft_ray.data.processing import (
@@ -14,12 +12,17 @@ from lightrft_ray.data.processing import (
     tokenizer_of,
 )
 from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
+from lightrft_ray.driver.model_checks import (
+    check_freezing,
+    check_layout,
+    check_sight,
+    check_tokens,
+    checkpoint_configs,
+)
+from lightrft_ray.driver.reward_checks import check_rewards
 from lightrft_ray.models.families import forbidden_token_ids
-from lightrft_ray.models.loading import load_config, sees_images
-from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.token_models import Sampling
-from lightrft_ray.rewards.loading import load_reward
-from lightrft_ray.workers.devices import model_source
+from lightrft_ray.rewards.recipes import check_labels
 
 
 @dataclass(frozen=True)
@@ -57,39 +60,31 @@ def check_inputs(config: RunConfig) -> RunInputs:
 
     Raises UserError for what is missing or does not fit.
     """
-    load_reward(config.reward.reward_fn)
+    check_rewards(config)
     train, evaluation, bad_rows = _read_data(config)
+    check_labels(config.reward, (prompt.label for prompt in (*train, *evaluation)))
     model = config.model
-    hf_config = _check_checkpoints(config)
-    _check_images(model, sees_images(hf_config), [*train, *evaluation])
+    configs = checkpoint_configs(config)
+    paths = {name: getattr(model, name.removeprefix("model.")) for name in configs}
+    check_sight(configs, paths, [*train, *evaluation])
     processor = load_processor(model.pretrain, model.trust_remote_code)
-    PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
+    encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
+    check_tokens(configs, paths, processor, encoder, train[0])
+    check_freezing(config)
+    check_layout(config, configs, paths)
     tokenizer = tokenizer_of(processor)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]
+    forbidden = forbidden_token_ids(configs["model.pretrain"])
     return RunInputs(
         train_prompts=tuple(train),
         eval_prompts=tuple(evaluation),
         bad_rows=bad_rows,
-        sampling=Sampling(config.rollout.temperature, forbidden_token_ids(hf_config)),
+        sampling=Sampling(config.rollout.temperature, forbidden),
         pad_token_id=int(pad),
         stop_token_id=int(tokenizer.eos_token_id),
         canary_answer=tuple(answer[: config.rollout.generate_max_len]),
     )
-
-
-def _check_checkpoints(config: RunConfig) -> PretrainedConfig:
-    """The policy's configuration; all checkpoints that the run uses must be there."""
-    model = config.model
-    used = {"model.pretrain": model.pretrain}
-    if config.uses_reference and model.ref_pretrain is not None:
-        used["model.ref_pretrain"] = model.ref_pretrain
-    if config.uses_critic and model.critic_pretrain is not None:
-        used["model.critic_pretrain"] = model.critic_pretrain
-    configs = [load_config(model_source(config, path), name) for name, path in used.items()]
-    for each in configs:
-        position_rule(each)
-    return configs[0]
 
 
 def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:
@@ -123,15 +118,6 @@ def _read(config: RunConfig, path: Path, limit: int | None) -> tuple[list[Prompt
     root = None if data.image_root is None else Path(data.image_root)
     prompts, bad = read_prompts(path, keys, root, data.max_bad_fraction)
     return prompts[:limit], len(bad)
-
-
-def _check_images(model: ModelConfig, can_see: bool, prompts: list[Prompt]) -> None:
-    with_images = next((prompt for prompt in prompts if prompt.images), None)
-    if with_images is not None and not can_see:
-        raise UserError(
-            f"model.pretrain {model.pretrain} takes text alone, and prompt {with_images.id} has "
-            "images: choose a vision-language model, or data without images"
-        )
 
 
 def _cache_dir(config: RunConfig) -> Path | None:

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.driver.rewards import SampleRewards
 from lightrft_ray.driver.rollout import RolloutManager
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.trainer.selection import informative_groups
@@ -17,17 +17,18 @@ _MAX_BATCHES = 10
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """A group and the rewards of its samples, (n,) float32, NaN where scoring failed."""
+    """A group and the rewards of its samples, process rewards included in what is compared."""
 
     group: RolloutGroup
-    rewards: Tensor
+    rewards: SampleRewards
 
     def best(self, count: int) -> "ScoredGroup":
         """The group with its `count` best samples alone, the earlier of equals, in their order."""
-        ranked = self.rewards.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
-        chosen = ranked[:count].sort().values
-        samples = tuple(self.group.samples[index] for index in chosen.tolist())
-        return ScoredGroup(replace(self.group, samples=samples), self.rewards[chosen])
+        totals = self.rewards.totals.nan_to_num(nan=-torch.inf)
+        ranked = totals.argsort(descending=True, stable=True)
+        chosen = ranked[:count].sort().values.tolist()
+        samples = tuple(self.group.samples[index] for index in chosen)
+        return ScoredGroup(replace(self.group, samples=samples), self.rewards.select(chosen))
 
 
 @dataclass(frozen=True)
@@ -44,12 +45,12 @@ def has_signal(scored: Sequence[ScoredGroup], *, mask_truncated: bool) -> list[b
 
     Samples without a reward do not count, nor do truncated ones where they are masked.
     """
-    rewards = torch.cat([each.rewards for each in scored])
+    rewards = torch.cat([each.rewards.totals for each in scored])
     counts = rewards.isfinite()
     if mask_truncated:
         samples = [sample for each in scored for sample in each.group.samples]
         counts = counts & ~torch.tensor([sample.is_truncated for sample in samples])
-    sizes = torch.tensor([len(each.rewards) for each in scored])
+    sizes = torch.tensor([len(each.group.samples) for each in scored])
     ids = torch.arange(len(scored)).repeat_interleave(sizes)
     kept = informative_groups(rewards[counts], ids[counts], keep_singletons=False).group_ids
     return torch.isin(torch.arange(len(scored)), kept).tolist()

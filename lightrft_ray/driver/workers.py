@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import cast
 
 import ray
@@ -11,19 +11,24 @@ from ray.actor import ActorClass, ActorHandle
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lightrft_ray.config import InfrastructureError, RunConfig
-from lightrft_ray.driver.placement import Placement, Resources, RoleDemand
+from lightrft_ray.driver.placement import Placement, Resources, RoleDemand, reward_model_role
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
 from lightrft_ray.workers.critic import CriticLearner
 from lightrft_ray.workers.deepspeed_engine import ProcessGroup
 from lightrft_ray.workers.engine_environment import engine_environment
 from lightrft_ray.workers.generator import Generator
+from lightrft_ray.workers.judge import JudgeWorker
+from lightrft_ray.workers.judge_settings import engine_config
 from lightrft_ray.workers.learner import PolicyLearner
 from lightrft_ray.workers.reference import ReferenceWorker
 from lightrft_ray.workers.reward import RewardWorker
+from lightrft_ray.workers.scalar_reward import ScalarRewardWorker
 
 _START_TIMEOUT = 900.0  # s: large checkpoints load slowly
 _STOP_TIMEOUT = 15.0  # s
+_REWARD_GRACE = 15.0  # s: the reward worker itself ends in time, and knows which samples failed
+_REWARD_MODELS: Mapping[str, type] = {"scalar_model": ScalarRewardWorker, "judge": JudgeWorker}
 
 
 @dataclass(frozen=True)
@@ -35,21 +40,35 @@ class Workers:
     reward: ActorGroup
     reference: ActorGroup | None
     critic: ActorGroup | None
+    reward_models: Mapping[str, ActorGroup] = field(default_factory=dict)
 
     def by_role(self) -> dict[str, ActorGroup]:
         """The groups that there are."""
-        groups = {field.name: getattr(self, field.name) for field in fields(self)}
+        groups: dict[str, ActorGroup | None] = {
+            "learner": self.learner,
+            "generator": self.generator,
+            "reward": self.reward,
+            "reference": self.reference,
+            "critic": self.critic,
+        }
+        groups |= {reward_model_role(name): each for name, each in self.reward_models.items()}
         return {role: group for role, group in groups.items() if group is not None}
 
     def resident_mb(self) -> dict[str, float]:
-        """Memory of each role in MB: of the largest of its workers."""
-        pending = {role: group.start("resident_mb") for role, group in self.by_role().items()}
-        return {role: max(self.by_role()[role].wait(refs)) for role, refs in pending.items()}
+        """Memory of each kind of role in MB: of the largest of its workers."""
+        groups = self.by_role()
+        pending = {role: group.start("resident_mb") for role, group in groups.items()}
+        largest: dict[str, float] = {}
+        for role, references in pending.items():
+            kind = role.partition(".")[0]
+            largest[kind] = max([largest.get(kind, 0.0), *groups[role].wait(references)])
+        return largest
 
     def stop(self) -> None:
         """End the engines' processes, then all actors; never raises, whatever state they are in."""
+        pending = [self.generator.start("stop"), self.reward.start("stop")]
         with contextlib.suppress(InfrastructureError):
-            wait_for(self.generator.start("stop"), _STOP_TIMEOUT, "the generator")
+            wait_for([each for refs in pending for each in refs], _STOP_TIMEOUT, "the workers")
         for group in self.by_role().values():
             for actor in group.actors:
                 ray.kill(actor)
@@ -63,14 +82,22 @@ def start_workers(
     timeout = config.trainer.learner_timeout
     model_arguments = (config, inputs.sampling, inputs.pad_token_id)
     generator_arguments = (config, inputs.sampling.forbidden_token_ids, inputs.max_images)
+    reward_models = {
+        name: starter.create(
+            reward_model_role(name), _REWARD_MODELS[model.kind], (config, name), timeout
+        )
+        for name, model in config.reward.models.items()
+    }
+    reward_arguments = (config, {name: group.actors for name, group in reward_models.items()})
     workers = Workers(
         generator=starter.create(
             "generator", Generator, generator_arguments, config.rollout.generate_timeout
         ),
         learner=starter.create("learner", PolicyLearner, model_arguments, timeout),
         reward=starter.create(
-            "reward", RewardWorker, (config.reward.reward_fn,), config.reward.reward_timeout
+            "reward", RewardWorker, reward_arguments, config.reward.reward_timeout + _REWARD_GRACE
         ),
+        reward_models=reward_models,
         reference=starter.create("reference", ReferenceWorker, model_arguments, timeout)
         if config.uses_reference
         else None,
@@ -120,7 +147,13 @@ def _environment(config: RunConfig, role: str) -> dict[str, str]:
         "OMP_NUM_THREADS": str(config.placement.cpu_threads_per_worker),
         "OMP_WAIT_POLICY": "PASSIVE",
     }
-    return threads | (engine_environment(config) if role == "generator" else {})
+    if role == "generator":
+        return threads | engine_environment(config)
+    models = config.reward.models
+    judge = models.get(role.partition(".")[2]) if role.startswith("reward_model.") else None
+    if judge is None or judge.kind != "judge":
+        return threads
+    return threads | engine_environment(engine_config(config, judge))
 
 
 def _wait_until_ready(workers: Workers) -> None:

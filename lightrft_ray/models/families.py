@@ -26,7 +26,10 @@ MORE_MEDIA = ("second_per_grid_ts", "image_sizes", "pixel_attention_mask", "batc
 # Their attention tells the samples of a packed row apart by position ids that restart.
 PACKABLE = (
     "gemma3_text",
+    "idefics3",
+    "internvl",
     "llama",
+    "llava_onevision",
     "mistral",
     "phi3",
     "qwen2",
@@ -34,6 +37,7 @@ PACKABLE = (
     "qwen2_vl",
     "qwen3",
     "qwen3_moe",
+    "qwen3_vl",
 )
 
 
@@ -60,6 +64,21 @@ def check_packable(model: nn.Module) -> None:
             f"packing_samples: models of the family {family!r} cannot be packed; "
             f"those that can are {', '.join(PACKABLE)}"
         )
+
+
+def shared_prefix_obstacle(config: PretrainedConfig, longest: int) -> str | None:
+    """Why the samples of a prompt cannot share one row of at most `longest` tokens; None if so.
+
+    A row of several samples brings its own attention mask, which takes the place of the family's.
+    """
+    if config.model_type == "gemma3":
+        return "the tokens of an image attend to each other"
+    text = config.get_text_config()
+    window = getattr(text, "sliding_window", None)
+    kinds = getattr(text, "layer_types", None) or ["sliding_attention"]
+    if window is not None and "sliding_attention" in kinds and window < longest:
+        return f"some layers attend to the last {window} tokens alone"
+    return None
 
 
 def accepts(model: nn.Module, argument: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
 from lightrft_ray.models.families import accepts, config_of, token_type_inputs, unwrapped
@@ -113,6 +114,27 @@ def value_forward(
     return scored.scatter(head(states.float())[:, 0]), output
 
 
+def final_states(model: nn.Module, batch: Batch, *, pack: bool) -> Tensor:
+    """(B, H) hidden states of a backbone at each sample's last real token."""
+    scored = make_pass(model, batch, pack=pack)
+    states = model(**_model_inputs(model, scored, batch.media)).last_hidden_state
+    lengths = _sample_lengths(batch)
+    if scored.attention_mask is None:  # a packed row
+        return states[0, lengths.cumsum(0) - 1]
+    last = scored.attention_mask.shape[1] - 1 - scored.attention_mask.flip(1).argmax(dim=1)
+    return states[torch.arange(len(last), device=last.device), last]
+
+
+def _sample_lengths(batch: Batch) -> Tensor:
+    """(B,) real tokens of each sample."""
+    device = batch.sequences.device
+    if batch.packed_seq_lens is not None:
+        return torch.as_tensor(batch.packed_seq_lens, device=device)
+    if batch.attention_mask is None:
+        return torch.full((len(batch.sequences),), batch.sequences.shape[1], device=device)
+    return batch.attention_mask.bool().sum(dim=1)
+
+
 def _model_inputs(
     model: nn.Module, scored: SequencePass, media: Mapping[str, Tensor]
 ) -> dict[str, Tensor | bool | None]:
@@ -121,7 +143,12 @@ def _model_inputs(
     return {
         "input_ids": scored.input_ids,
         "attention_mask": scored.attention_mask,
-        **{name: value for name, value in optional.items() if accepts(inner, name)},
+        # Hugging Face models hand what they do not name on to the language model inside.
+        **{
+            name: value
+            for name, value in optional.items()
+            if isinstance(inner, PreTrainedModel) or accepts(inner, name)
+        },
         **token_type_inputs(inner, scored.input_ids),
         **media,
     }

@@ -153,4 +153,20 @@ def _stack_positions(positions: Sequence[Tensor], width: int) -> Tensor:
 def _concatenate_media(media: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Join the groups' media inputs along their first dimension, in row order."""
     names = sorted({name for inputs in media for name in inputs})
-    return {name: torch.cat([m[name] for m in media if name in m]) for name in names}
+    return {name: concatenate_padded([m[name] for m in media if name in m]) for name in names}
+
+
+def concatenate_padded(parts: Sequence[Tensor]) -> Tensor:
+    """Along the first dimension; the others get zeros up to the largest.
+
+    Families that cut an image into tiles take all-zero ones for padding.
+    """
+    sizes = [max(part.shape[axis] for part in parts) for axis in range(1, parts[0].dim())]
+    return torch.cat([_widened(part, sizes) for part in parts])
+
+
+def _widened(part: Tensor, sizes: Sequence[int]) -> Tensor:
+    missing = [size - own for size, own in zip(sizes, part.shape[1:], strict=True)]
+    if not any(missing):
+        return part
+    return torch.nn.functional.pad(part, [n for extra in reversed(missing) for n in (0, extra)])

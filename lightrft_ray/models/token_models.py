@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from lightrft_ray.models.families import media_inputs, token_type_inputs
 from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.value_head import new_value_head
@@ -71,7 +72,8 @@ def _action_hidden_states(backbone: nn.Module, rows: Rows, dtype: torch.dtype) -
         attention_mask=_model_mask(rows.attention_mask, dtype),
         position_ids=rows.position_ids,
         use_cache=False,
-        **rows.media,
+        **token_type_inputs(backbone, rows.input_ids),
+        **media_inputs(backbone, rows.media),
     )
     columns = rows.action_columns[rows.action_mask]
     # Not by [columns]: the samples of a group share the prompt's last column, and the backward pass

@@ -55,7 +55,8 @@ class MetricsLog:
         Raises ValueError when the record has no step or a name that `names.METRICS` lacks.
         """
         check_record(record)
-        ordered = {name: record[name] for name in METRICS if name in record}
+        known = {name: record[name] for name in METRICS if name in record}
+        ordered = known | {name: record[name] for name in sorted(record) if name not in known}
         finite = {name: x if math.isfinite(x) else None for name, x in ordered.items()}
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
         self._file.flush()

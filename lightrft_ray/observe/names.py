@@ -24,9 +24,9 @@ class Metric(NamedTuple):
 
 
 PHASES = ("generate", "score", "assemble", "train", "publish", "eval")
-ROLES = ("driver", "generator", "reference", "critic", "reward", "learner")
+ROLES = ("driver", "generator", "reference", "critic", "reward", "reward_model", "learner")
 
-_TIMING_PREFIXES = ("time/", "speed/", "memory/")
+_TIMING_PREFIXES = ("time/", "speed/", "memory/", "reward/latency/")
 
 METRICS: dict[str, Metric] = {
     "step": Metric("steps", "training step; 0 is the state before training", "none"),
@@ -144,6 +144,32 @@ METRICS: dict[str, Metric] = {
     },
 }
 
+_NAME = "NAME"
+
+FAMILIES: dict[str, Metric] = {
+    "reward/component/NAME": Metric(
+        "reward", "mean of one of a recipe's rewards, or of a part of it, without its weight", "up"
+    ),
+    "reward/failed_fraction/NAME": Metric(
+        "fraction", "samples that this source of rewards failed on, since the start", "down"
+    ),
+    **{
+        f"reward/latency/NAME/p{percent}": Metric(
+            "ms", f"{percent} % of this source's answers took no longer", "down"
+        )
+        for percent in (50, 95, 99)
+    },
+}
+"""Metrics of which a run has one for each of its rewards, whose name stands for NAME."""
+
+
+def _is_of_family(name: str) -> bool:
+    patterns = (family.split(_NAME) for family in FAMILIES)
+    return any(
+        name.startswith(head) and name.endswith(tail) and len(name) > len(head) + len(tail)
+        for head, tail in patterns
+    )
+
 
 def is_timing(name: str) -> bool:
     """Whether `name` may differ between two runs with the same seed; all others must not."""
@@ -154,7 +180,7 @@ def check_record(record: Record) -> None:
     """Raise ValueError when `record` lacks "step" or holds a name the table does not explain."""
     if "step" not in record:
         raise ValueError("a step record needs the name 'step'")
-    unknown = [name for name in record if name not in METRICS]
+    unknown = [name for name in record if name not in METRICS and not _is_of_family(name)]
     if unknown:
         raise ValueError(f"undocumented metric names {unknown}: add them to observe/names.py")
 
@@ -164,6 +190,6 @@ def glossary() -> str:
     better = {"up": "higher", "down": "lower", "none": ""}
     rows = [
         f"| `{name}` | {metric.unit} | {metric.meaning} | {better[metric.direction]} |"
-        for name, metric in METRICS.items()
+        for name, metric in (METRICS | FAMILIES).items()
     ]
     return "\n".join(["| name | unit | meaning | better |", "|---|---|---|---|", *rows]) + "\n"

@@ -1,22 +1,51 @@
-"""Full, named weights of a learner's model, whatever the ZeRO stage that shards them."""
+"""Full, named weights of a learner's model, whatever the ZeRO stage that shards them.
 
-from collections.abc import Iterable, Iterator
+What is frozen is not published. vLLM joins some layers into one, which it loads as a whole or not
+at all: of those, and of the weight and bias of one layer, all are published if one trains.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
 
+# Layers that vLLM joins, by the last part of their names.
+JOINED = {
+    "qkv_proj": ("q_proj", "k_proj", "v_proj"),
+    "gate_up_proj": ("gate_proj", "up_proj"),
+}
+_JOINED_INTO = {part: whole for whole, parts in JOINED.items() for part in parts}
 
-def named_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Tensor]]:
+
+def named_weights(
+    model: nn.Module, gather_bytes: int, *, leave_out: Collection[str] = ()
+) -> Iterator[tuple[str, Tensor]]:
     """(Hugging Face name, full tensor) of each parameter, in order; tied weights once.
 
     Under ZeRO-3 parameters are gathered some `gather_bytes` at a time, which is a collective:
     every rank must run through the whole iteration. A tensor is valid until the next is taken.
     """
-    for group in _parameter_groups(model, gather_bytes):
+    for group in _parameter_groups(model, gather_bytes, leave_out):
         with _gathered([parameter for _, parameter in group]):
             for name, parameter in group:
                 yield name, parameter.data
+
+
+def unpublished_names(model: nn.Module) -> frozenset[str]:
+    """Names of the frozen parameters that generators need not get, as they never change."""
+    units: dict[str, list[tuple[str, bool]]] = {}
+    for name, parameter in model.named_parameters():
+        units.setdefault(_unit(name), []).append((name, parameter.requires_grad))
+    still = [members for members in units.values() if not any(trains for _, trains in members)]
+    return frozenset(name for members in still for name, _ in members)
+
+
+def _unit(name: str) -> str:
+    """The layer of a parameter, joined as in vLLM."""
+    layer = name.rpartition(".")[0]
+    around, _, leaf = layer.rpartition(".")
+    return f"{around}.{_JOINED_INTO.get(leaf, leaf)}"
 
 
 def full_state_dict(weights: Iterable[tuple[str, Tensor]], *, keep: bool) -> dict[str, Tensor]:
@@ -25,11 +54,13 @@ def full_state_dict(weights: Iterable[tuple[str, Tensor]], *, keep: bool) -> dic
 
 
 def _parameter_groups(
-    model: nn.Module, gather_bytes: int
+    model: nn.Module, gather_bytes: int, leave_out: Collection[str] = ()
 ) -> Iterator[list[tuple[str, nn.Parameter]]]:
     group: list[tuple[str, nn.Parameter]] = []
     size = 0
     for name, parameter in model.named_parameters():
+        if name in leave_out:
+            continue
         nbytes = _full_numel(parameter) * parameter.element_size()
         if group and size + nbytes > gather_bytes:
             yield group

@@ -7,6 +7,7 @@ import ray
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import enable_gradient_checkpointing, load_backbone
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
@@ -15,6 +16,7 @@ from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import Metrics
 from lightrft_ray.trainer.objectives import value_objective
 from lightrft_ray.workers.batches import RankBatch, RowBuilder
+from lightrft_ray.workers.blank_image import blank_image_group
 from lightrft_ray.workers.deepspeed_engine import (
     ProcessGroup,
     StepResult,
@@ -50,6 +52,7 @@ class CriticLearner:
         with sharded_loading(config):
             path = config.model.critic_pretrain or config.model.pretrain
             backbone = load_backbone(model_source(config, path))
+        freeze(backbone, Freezing.of_critic(config.model))
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(backbone)
         critic = TokenCritic(backbone, seed=config.seed)
@@ -61,6 +64,7 @@ class CriticLearner:
             position_rule(backbone.config),
             self._pad_token_id,
             self._device,
+            blank_image_group(backbone, config, ranks=group.world_size),
         )
 
     def values(self, groups: Sequence[GroupTokens]) -> np.ndarray:

@@ -9,17 +9,23 @@ from ray import ObjectRef
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import enable_gradient_checkpointing, load_policy
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
-from lightrft_ray.sync.weight_source import full_state_dict, named_weights
+from lightrft_ray.sync.weight_source import (
+    full_state_dict,
+    named_weights,
+    unpublished_names,
+)
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.metric_sums import Metrics
 from lightrft_ray.trainer.objectives import policy_objective
 from lightrft_ray.trainer.off_policy import mismatch_metrics
 from lightrft_ray.workers.batches import RankBatch, RowBuilder
+from lightrft_ray.workers.blank_image import blank_image_group
 from lightrft_ray.workers.deepspeed_engine import (
     ProcessGroup,
     StepResult,
@@ -57,6 +63,7 @@ class PolicyLearner:
         join_process_group(group, config, self._device)
         with sharded_loading(config):
             self._model = load_policy(model_source(config, config.model.pretrain))
+        freeze(self._model, Freezing.of_policy(config.model))
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(self._model)
         policy = TokenPolicy(self._model)
@@ -68,6 +75,7 @@ class PolicyLearner:
             position_rule(self._model.config),
             self._pad_token_id,
             self._device,
+            blank_image_group(self._model, config, ranks=group.world_size),
         )
 
     def train(self, batches: Sequence[RankBatch]) -> tuple[Metrics, list[StepResult]]:
@@ -124,12 +132,12 @@ class PolicyLearner:
         )
 
     def export_weights(self) -> list[tuple[BucketSpec, ObjectRef]]:
-        """The policy's weights as buckets in the object store; on ranks but 0 an empty list.
+        """What trains of the policy, as buckets in the object store; on ranks but 0 an empty list.
 
         A collective under ZeRO-3: all ranks must call it.
         """
         bucket_bytes = self._config.sync.bucket_mb * _MB
-        weights = named_weights(self._model, bucket_bytes)
+        weights = named_weights(self._model, bucket_bytes, leave_out=unpublished_names(self._model))
         if self._rank > 0:
             for _ in weights:
                 pass

@@ -17,6 +17,10 @@ from vllm.renderers import BaseRenderer
 from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import PromptEncoder
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.models.rows import concatenate_padded
+
+# What vLLM's models are told of images beside what transformers' models take.
+_OWN = ("num_patches", "image_num_patches", "image_token_id", "video_num_patches", "video_token_id")
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,8 @@ class RenderedPrompt:
         """Model inputs by name (pixel_values, image_grid_thw, …); None for text."""
         if self.engine_input["type"] != "multimodal":
             return None
-        tensors = self.engine_input["mm_kwargs"].get_data()
-        return {name: _as_array(name, tensor) for name, tensor in tensors.items()}
+        data = self.engine_input["mm_kwargs"].get_data()
+        return model_inputs({name: value for name, value in data.items() if name not in _OWN})
 
     def behind_media(self) -> int:
         """The first token behind all placeholders; at least 1, as a first token has no log-prob."""
@@ -68,8 +72,23 @@ def _expanded_ids(engine_input: EngineInput) -> Sequence[int]:
     return cast(Mapping[str, Sequence[int]], engine_input)["prompt_token_ids"]
 
 
-def _as_array(name: str, tensor: object) -> np.ndarray:
-    """numpy knows no bfloat16; models cast pixels to their own type anyway."""
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"the processed media input {name} is no tensor: {type(tensor).__name__}")
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+def model_inputs(media: Mapping[str, object]) -> dict[str, np.ndarray]:
+    """Processed media as transformers' models take them, from what vLLM's own are given."""
+    arrays = {name: _as_array(name, value) for name, value in media.items()}
+    if "pixel_attention_mask" not in arrays:
+        return arrays
+    # The Idefics 3 family: all tiles of a prompt lie in one row.
+    tiles = ("pixel_values", "pixel_attention_mask")
+    return {name: value[None] if name in tiles else value for name, value in arrays.items()}
+
+
+def _as_array(name: str, value: object) -> np.ndarray:
+    """numpy knows no bfloat16; models cast pixels to their own type anyway.
+
+    Images that are cut into different numbers of tiles come as a list: zeros fill it up.
+    """
+    if isinstance(value, list) and all(isinstance(part, torch.Tensor) for part in value):
+        value = concatenate_padded([part[None] for part in value])
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"the processed media input {name} is no tensor: {type(value).__name__}")
+    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()

@@ -24,8 +24,12 @@ from vllm.v1.engine.output_processor import RequestOutputCollector
 from lightrft_ray.config import DataFault, RunConfig
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.models.freezing import Freezing, freeze
+from lightrft_ray.models.loading import policy_without_weights
 from lightrft_ray.sync.buckets import BucketSpec, verify_checksum
 from lightrft_ray.sync.shared_buffer import SharedBuffer
+from lightrft_ray.sync.weight_source import unpublished_names
+from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.engine_arguments import engine_arguments
 from lightrft_ray.workers.messages import (
     GeneratedSample,
@@ -45,6 +49,7 @@ class VllmEngine:
         self, config: RunConfig, forbidden_token_ids: Sequence[int], max_images: int
     ) -> None:
         """Start the engine and its processes; takes half a minute."""
+        self._config = config
         self._encoder = PromptEncoder(
             load_processor(config.model.pretrain, config.model.trust_remote_code),
             config.data.system_prompt,
@@ -59,7 +64,10 @@ class VllmEngine:
 
     async def connect(self) -> None:
         """Set up the engine's end of the weight transport."""
-        await self._engine.init_weight_transfer_engine(WeightTransferInitRequest({}))
+        left_out = frozen_names(self._config)
+        await self._engine.init_weight_transfer_engine(
+            WeightTransferInitRequest({"left_out": left_out})
+        )
 
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
@@ -222,6 +230,16 @@ def _log_probs_of(
     pairs = zip(token_ids.tolist(), positions, strict=True)
     values = [position[token].logprob for token, position in pairs if position is not None]
     return np.asarray(values, dtype=np.float32)
+
+
+def frozen_names(config: RunConfig) -> list[str]:
+    """Weights of the policy that the learner will never publish."""
+    freezing = Freezing.of_policy(config.model)
+    if freezing == Freezing():
+        return []
+    model = policy_without_weights(model_source(config, config.model.pretrain))
+    freeze(model, freezing)
+    return sorted(unpublished_names(model))
 
 
 def _put(media: Mapping[str, np.ndarray] | None) -> ObjectRef | None:

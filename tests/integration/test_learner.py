@@ -186,6 +186,21 @@ def test_the_first_step_is_the_same(
             assert float(moved.median()) < 1e-6, (name, tensor_name)
 
 
+def test_ranks_without_an_image_keep_up(
+    learners: dict[str, ActorGroup], groups: list[GroupTokens], experience: ExperienceVL
+) -> None:
+    """One prompt of four has an image: of two ranks that take turns, one always has none."""
+    blind = [replace(group, prompt_ids=group.prompt_ids[:8], media=None) for group in groups[1:]]
+    mixed = [groups[0], *blind]
+    answers = {name: group.call("log_probs", mixed)[0] for name, group in learners.items()}
+    results = {name: _train(group, mixed, experience) for name, group in learners.items()}
+    _, norm, _ = results["one rank, stage 0"]
+    for name, (_, other_norm, skipped) in results.items():
+        np.testing.assert_allclose(answers[name], answers["one rank, stage 0"], atol=2e-2)
+        assert not skipped
+        assert other_norm == pytest.approx(norm, rel=1e-2), name
+
+
 def test_a_saved_policy_holds_every_weight(
     learners: dict[str, ActorGroup], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -104,3 +104,42 @@ def test_a_checkpoint_without_processor(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(source / name)
     with pytest.raises(UserError, match="no processor or tokenizer could be loaded"):
         _check(pretrain=tmp_path)
+
+
+def _with_critic(folder: Path, critic: Path, prompt_data: Path | str) -> None:
+    _check(
+        pretrain=folder,
+        critic_pretrain=critic,
+        advantage_estimator="gae",
+        prompt_data=prompt_data,
+    )
+
+
+def test_images_for_a_critic_that_cannot_see(tmp_path: Path) -> None:
+    text_model().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"model\.critic_pretrain .* takes text alone"):
+        _with_critic(resolve_embedded("embedded:tiny-qwen2.5-vl"), tmp_path, "embedded:digits")
+
+
+def test_a_vision_model_with_a_tokenizer_alone(tmp_path: Path) -> None:
+    source = resolve_embedded("embedded:tiny-qwen2.5-vl")
+    for file in source.iterdir():
+        if "processor" not in file.name:
+            (tmp_path / file.name).symlink_to(file)
+    with pytest.raises(UserError, match=r"to see images, processor_config\.json"):
+        _check(pretrain=tmp_path)
+
+
+def test_a_vocabulary_that_the_models_have_not(tmp_path: Path) -> None:
+    """The critic has 64 rows, and the policy's tokenizer 256 bytes and its special tokens."""
+    text_model().save_pretrained(tmp_path / "critic")
+    data = _data(tmp_path / "rows.jsonl", {"prompt": "a", "reference": "b"})
+    message = r"model\.critic_pretrain .* '<\|im_start\|>' the id 258, .* up to 63; .* 259 or more"
+    with pytest.raises(UserError, match=message):
+        _with_critic(resolve_embedded("embedded:tiny-qwen2.5-vl"), tmp_path / "critic", data)
+
+
+def test_a_frozen_pattern_that_matches_nothing() -> None:
+    with pytest.raises(UserError, match=r"nearest is model\.visual\.\*"):
+        _check(freeze_patterns="[model.visuals.*]")
+    _check(freeze_patterns="[model.visual.*]", freeze_embeddings=True)

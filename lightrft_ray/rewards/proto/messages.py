@@ -1,0 +1,143 @@
+"""Samples and scores as messages of the protocol, and back.
+
+What comes from outside is checked here: a message that is no valid sample or score is a
+ValueError that says why, never a guess.
+"""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+
+from lightrft_ray.rewards.proto import reward_pb2 as pb
+from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore, failed
+
+PACKAGE = "lightrft.reward.v1"
+VERSION = pb.Version(major=1, minor=0)
+
+
+def check_version(version: pb.Version, whose: str) -> None:
+    """ValueError for a message of another major version of the protocol."""
+    if version.major != VERSION.major:
+        raise ValueError(
+            f"{whose} version {version.major}.{version.minor} of the reward protocol, this is "
+            f"{VERSION.major}.{VERSION.minor}: both need the same major version"
+        )
+
+
+def encode_sample(
+    sample: RewardSample, encode_medium: Callable[[EncodedMedia], pb.Media]
+) -> pb.Sample:
+    """A sample as a message; `encode_medium` chooses between bytes and hash."""
+    return pb.Sample(
+        sample_id=sample.sample_id,
+        prompt=sample.prompt,
+        messages=[_encode_message(message) for message in sample.messages],
+        response=sample.response,
+        response_token_ids=sample.response_token_ids,
+        reference=sample.reference,
+        label=sample.label,
+        images=[encode_medium(image) for image in sample.images],
+        videos=[encode_medium(video) for video in sample.videos],
+    )
+
+
+def decode_sample(
+    message: pb.Sample, images: Sequence[EncodedMedia], videos: Sequence[EncodedMedia]
+) -> RewardSample:
+    """A sample of a message and its media. ValueError says what is wrong with it."""
+    return RewardSample(
+        sample_id=message.sample_id,
+        prompt=message.prompt,
+        messages=[_decode_message(each) for each in message.messages],
+        response=message.response,
+        response_token_ids=list(message.response_token_ids),
+        reference=message.reference,
+        label=message.label,
+        images=tuple(images),
+        videos=tuple(videos),
+    )
+
+
+def encode_score(score: SampleScore) -> pb.SampleScore:
+    """A score, or why the reward failed, as a message."""
+    if score.score is None:
+        code = pb.SampleError.REWARD_FAILED
+        error = pb.SampleError(code=code, message=score.error or "")
+        return pb.SampleScore(sample_id=score.sample_id, error=error)
+    return pb.SampleScore(
+        sample_id=score.sample_id,
+        reward=pb.Reward(
+            score=score.score,
+            components=score.components,
+            token_scores=_encode_scores(score.token_scores),
+            step_scores=_encode_scores(score.step_scores),
+        ),
+    )
+
+
+def decode_score(message: pb.SampleScore) -> SampleScore:
+    """The score of a message; numbers that are none, or no result, are a failure of the sample."""
+    result = message.WhichOneof("result")
+    if result == "error":
+        code = pb.SampleError.Code.Name(message.error.code)
+        return failed(message.sample_id, f"{code}: {message.error.message}")
+    if result is None:
+        return failed(message.sample_id, "the answer has neither a reward nor an error")
+    reward = message.reward
+    tokens = list(reward.token_scores.values) if reward.HasField("token_scores") else None
+    steps = list(reward.step_scores.values) if reward.HasField("step_scores") else None
+    numbers = [reward.score, *reward.components.values(), *(tokens or ()), *(steps or ())]
+    wrong = [number for number in numbers if not math.isfinite(number)]
+    if wrong:
+        return failed(message.sample_id, f"a score is {wrong[0]}, no finite number")
+    return SampleScore(message.sample_id, reward.score, dict(reward.components), tokens, steps)
+
+
+def _encode_message(message: Mapping[str, object]) -> pb.Message:
+    extra = {key: value for key, value in message.items() if key not in ("role", "content")}
+    encoded = pb.Message(
+        role=str(message["role"]), extra_json=json.dumps(extra, sort_keys=True) if extra else ""
+    )
+    content = message.get("content")
+    if isinstance(content, str):
+        encoded.text = content
+    elif isinstance(content, Sequence):
+        encoded.parts.SetInParent()
+        encoded.parts.parts.extend(map(_encode_part, content))
+    return encoded
+
+
+def _encode_part(part: Mapping[str, object]) -> pb.Part:
+    text = part.get("text")
+    if isinstance(text, str) and part == {"type": "text", "text": text}:
+        return pb.Part(text=text)
+    return pb.Part(json=json.dumps(part))
+
+
+def _decode_message(message: pb.Message) -> dict[str, object]:
+    kind = message.WhichOneof("content")
+    decoded: dict[str, object] = {"role": message.role}
+    if kind == "text":
+        decoded["content"] = message.text
+    elif kind == "parts":
+        decoded["content"] = [_decode_part(part) for part in message.parts.parts]
+    if message.extra_json:
+        decoded |= _decode_object(message.extra_json)
+    return decoded
+
+
+def _decode_part(part: pb.Part) -> dict[str, object]:
+    if part.WhichOneof("content") == "text":
+        return {"type": "text", "text": part.text}
+    return _decode_object(part.json)
+
+
+def _decode_object(text: str) -> dict[str, object]:
+    value = json.loads(text)  # its error is a ValueError
+    if not isinstance(value, dict):
+        raise ValueError("a part of a message is no JSON object")
+    return value
+
+
+def _encode_scores(values: Sequence[float] | None) -> pb.Scores | None:
+    return None if values is None else pb.Scores(values=values)

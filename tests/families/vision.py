@@ -1,0 +1,299 @@
+"""Tiny random checkpoints of the vision-language families, processors included."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from families.text import SIZES, seeded
+from families.tokens import byte_tokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForImageTextToText,
+    Gemma3ImageProcessor,
+    Gemma3Processor,
+    GotOcr2ImageProcessor,
+    Idefics3ImageProcessor,
+    Idefics3Processor,
+    InternVLProcessor,
+    InternVLVideoProcessor,
+    LlavaOnevisionImageProcessor,
+    LlavaOnevisionProcessor,
+    LlavaOnevisionVideoProcessor,
+    PreTrainedModel,
+    ProcessorMixin,
+    Qwen2_5_VLProcessor,
+    Qwen2Tokenizer,
+    Qwen2VLImageProcessor,
+    Qwen2VLProcessor,
+    Qwen2VLVideoProcessor,
+    Qwen3VLProcessor,
+    Qwen3VLVideoProcessor,
+)
+
+_QWEN_TOKENS = ("<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>")
+_QWEN_IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
+_SIGLIP = {
+    "model_type": "siglip_vision_model",
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "image_size": 56,
+    "patch_size": 14,
+    "initializer_range": 0.15,
+    "vision_use_head": False,
+}
+_IMAGE_SIDE = {"height": 56, "width": 56}
+
+
+@dataclass(frozen=True)
+class _Recipe:
+    """`config` and `processor` get the tokenizer's ids by token, and the tokenizer."""
+
+    tokenizer: Callable[[], Qwen2Tokenizer]
+    config: Callable[[dict[str, int]], dict[str, object]]
+    processor: Callable[[Qwen2Tokenizer], ProcessorMixin]
+
+
+def _qwen_tokenizer() -> Qwen2Tokenizer:
+    return byte_tokenizer(_QWEN_TOKENS, image=_QWEN_IMAGE)
+
+
+def _qwen_ids(ids: dict[str, int]) -> dict[str, object]:
+    return {
+        "image_token_id": ids["<|image_pad|>"],
+        "video_token_id": ids["<|video_pad|>"],
+        "vision_start_token_id": ids["<|vision_start|>"],
+        "vision_end_token_id": ids["<|vision_end|>"],
+    }
+
+
+def _qwen_text(**rope: object) -> dict[str, object]:
+    rope = {"rope_type": "default", "mrope_section": [4, 6, 6], "rope_theta": 10000.0, **rope}
+    return {**SIZES, "rope_parameters": rope}
+
+
+def _qwen2_vl(ids: dict[str, int]) -> dict[str, object]:
+    vision = {"depth": 2, "embed_dim": 64, "hidden_size": 64, "num_heads": 2, "mlp_ratio": 2}
+    vision |= {"initializer_range": 0.15}
+    return {"text_config": _qwen_text(), "vision_config": vision, **_qwen_ids(ids)}
+
+
+def _qwen2_5_vl(ids: dict[str, int]) -> dict[str, object]:
+    vision = {
+        "depth": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_heads": 2,
+        "out_hidden_size": 64,
+        "window_size": 56,
+        "fullatt_block_indexes": [1],
+        "initializer_range": 0.15,
+    }
+    text = {"text_config": _qwen_text(), "tie_word_embeddings": True}
+    return {**text, "vision_config": vision, **_qwen_ids(ids)}
+
+
+def _qwen3_vl(ids: dict[str, int]) -> dict[str, object]:
+    vision = {
+        "depth": 2,
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_heads": 2,
+        "out_hidden_size": 64,
+        "patch_size": 14,
+        "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0],
+        "initializer_range": 0.15,
+    }
+    text = _qwen_text(mrope_interleaved=True)
+    return {"text_config": text, "vision_config": vision, **_qwen_ids(ids)}
+
+
+def _llava_onevision(ids: dict[str, int]) -> dict[str, object]:
+    return {
+        "text_config": {**SIZES, "model_type": "qwen2"},
+        "vision_config": {**_SIGLIP, "image_size": 28},
+        "image_token_index": ids["<image>"],
+        "video_token_index": ids["<video>"],
+        "image_grid_pinpoints": [[28, 28], [28, 56], [56, 28], [56, 56]],
+    }
+
+
+def _gemma3(ids: dict[str, int]) -> dict[str, object]:
+    text = {"sliding_window": 16, "layer_types": ["sliding_attention", "full_attention"]}
+    return {
+        "text_config": {**SIZES, **text, "query_pre_attn_scalar": 32},
+        "vision_config": _SIGLIP,
+        "mm_tokens_per_image": 4,
+        "boi_token_index": ids["<start_of_image>"],
+        "eoi_token_index": ids["<end_of_image>"],
+        "image_token_index": ids["<image_soft_token>"],
+    }
+
+
+def _idefics3(ids: dict[str, int]) -> dict[str, object]:
+    vision = {**_SIGLIP, "model_type": "idefics3_vision"}
+    return {
+        "text_config": {**SIZES, "model_type": "llama"},
+        "vision_config": vision,
+        "image_token_id": ids["<image>"],
+        "scale_factor": 2,
+        "pad_token_id": ids["<|endoftext|>"],
+    }
+
+
+def _internvl(ids: dict[str, int]) -> dict[str, object]:
+    vision = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "image_size": [56, 56],
+        "patch_size": [14, 14],
+        "initializer_range": 0.15,
+        "layer_scale_init_value": 1.0,
+    }
+    return {
+        "text_config": {**SIZES, "model_type": "qwen2"},
+        "vision_config": vision,
+        "image_token_id": ids["<IMG_CONTEXT>"],
+        "image_seq_length": 4,
+        "tie_word_embeddings": False,
+    }
+
+
+def _qwen_processor(
+    kind: type[ProcessorMixin], video: type, **sizes: int
+) -> Callable[[Qwen2Tokenizer], ProcessorMixin]:
+    def make(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
+        limits = {"min_pixels": 28 * 28, "max_pixels": 112 * 112, **sizes}
+        return kind(
+            image_processor=Qwen2VLImageProcessor(**limits),
+            tokenizer=tokenizer,
+            video_processor=video(**limits),
+            chat_template=tokenizer.chat_template,
+        )
+
+    return make
+
+
+def _llava_processor(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
+    side = {"height": 28, "width": 28}
+    pinpoints = [[28, 28], [28, 56], [56, 28], [56, 56]]
+    return LlavaOnevisionProcessor(
+        image_processor=LlavaOnevisionImageProcessor(size=side, image_grid_pinpoints=pinpoints),
+        tokenizer=tokenizer,
+        video_processor=LlavaOnevisionVideoProcessor(size=side),
+        num_image_tokens=4,
+        vision_feature_select_strategy="full",
+        chat_template=tokenizer.chat_template,
+    )
+
+
+def _gemma_processor(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
+    return Gemma3Processor(
+        image_processor=Gemma3ImageProcessor(size=_IMAGE_SIDE),
+        tokenizer=tokenizer,
+        chat_template=tokenizer.chat_template,
+        image_seq_length=4,
+    )
+
+
+def _idefics_processor(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
+    return Idefics3Processor(
+        image_processor=Idefics3ImageProcessor(
+            size={"longest_edge": 112}, max_image_size={"longest_edge": 56}
+        ),
+        tokenizer=tokenizer,
+        image_seq_len=4,
+        chat_template=tokenizer.chat_template,
+    )
+
+
+def _internvl_processor(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
+    return InternVLProcessor(
+        image_processor=GotOcr2ImageProcessor(size=_IMAGE_SIDE, crop_to_patches=True),
+        tokenizer=tokenizer,
+        video_processor=InternVLVideoProcessor(size=_IMAGE_SIDE),
+        image_seq_length=4,
+        chat_template=tokenizer.chat_template,
+    )
+
+
+_RECIPES = {
+    "qwen2_vl": _Recipe(
+        _qwen_tokenizer, _qwen2_vl, _qwen_processor(Qwen2VLProcessor, Qwen2VLVideoProcessor)
+    ),
+    "qwen2_5_vl": _Recipe(
+        _qwen_tokenizer, _qwen2_5_vl, _qwen_processor(Qwen2_5_VLProcessor, Qwen2VLVideoProcessor)
+    ),
+    "qwen3_vl": _Recipe(
+        _qwen_tokenizer,
+        _qwen3_vl,
+        _qwen_processor(Qwen3VLProcessor, Qwen3VLVideoProcessor, patch_size=14),
+    ),
+    "llava_onevision": _Recipe(
+        lambda: byte_tokenizer(("<image>", "<video>"), image="<image>"),
+        _llava_onevision,
+        _llava_processor,
+    ),
+    "gemma3": _Recipe(
+        lambda: byte_tokenizer(
+            ("<start_of_image>", "<end_of_image>", "<image_soft_token>"),
+            {
+                "boi_token": "<start_of_image>",
+                "eoi_token": "<end_of_image>",
+                "image_token": "<image_soft_token>",
+            },
+            image="<start_of_image>",
+        ),
+        _gemma3,
+        _gemma_processor,
+    ),
+    "idefics3": _Recipe(
+        lambda: byte_tokenizer(
+            (
+                "<image>",
+                "<fake_token_around_image>",
+                "<end_of_utterance>",
+                "<global-img>",
+                *(f"<row_{row}_col_{column}>" for row in range(1, 7) for column in range(1, 7)),
+            ),
+            image="<image>",
+        ),
+        _idefics3,
+        _idefics_processor,
+    ),
+    "internvl": _Recipe(
+        lambda: byte_tokenizer(
+            ("<img>", "</img>", "<IMG_CONTEXT>", "<video>"),
+            {
+                "start_image_token": "<img>",
+                "end_image_token": "</img>",
+                "context_image_token": "<IMG_CONTEXT>",
+                "video_token": "<video>",
+            },
+            image="<IMG_CONTEXT>",
+        ),
+        _internvl,
+        _internvl_processor,
+    ),
+}
+VISION_FAMILIES = tuple(_RECIPES)
+
+
+def build_vision(family: str, folder: Path) -> PreTrainedModel:
+    """Write a checkpoint with its processor into `folder`; returns the model, in float32."""
+    recipe = _RECIPES[family]
+    tokenizer = recipe.tokenizer()
+    fields = recipe.config(tokenizer.get_vocab())
+    special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    fields["text_config"] = {**fields["text_config"], **special}  # type: ignore[dict-item]
+    config = AutoConfig.for_model(family, **fields)
+    model = seeded(lambda: AutoModelForImageTextToText.from_config(config))
+    for name, value in special.items():
+        setattr(model.generation_config, name, value)
+    model.save_pretrained(folder)
+    recipe.processor(tokenizer).save_pretrained(folder)
+    return model
