@@ -1,18 +1,26 @@
-"""Where the rewards of samples come from: a function, a file with one, or a model."""
+"""Where the rewards of samples come from: a function, a file with one, a service, or a model."""
 
 from __future__ import annotations
 
+import asyncio
+import math
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.config.remote_reward import RemoteRewardConfig
 from lightrft_ray.rewards.functions import RewardFunction
 from lightrft_ray.rewards.loading import load_reward
+from lightrft_ray.rewards.remote.opening import open_remote
+from lightrft_ray.rewards.sample import RewardSample, SampleScore
 from lightrft_ray.rewards.scoring import RewardInputs, RewardScorer
 from lightrft_ray.trainer.batch_media import model_inputs
 from lightrft_ray.trainer.experience_types import SamplesVL
+from lightrft_ray.trainer.reward_inputs import reward_samples
 
 RewardSource = Callable[[SamplesVL], Tensor]
 """Rewards (B,) float32 of batched samples; NaN where scoring a sample failed."""
@@ -35,32 +43,51 @@ def reward_source(
     if reward_fn is not None:
         return _by_function(RewardScorer(reward_fn, getattr(reward_fn, "__name__", "reward_fn")))
     if remote_rm_url:
-        return _by_function(load_reward(_file(remote_rm_url)))
+        addresses = [remote_rm_url] if isinstance(remote_rm_url, str) else list(remote_rm_url)
+        if any(address.endswith(".py") for address in addresses):
+            return _by_function(load_reward(_only_file(addresses)))
+        return _by_service(addresses)
     return None if reward_model is None else _by_model(reward_model)
 
 
-def _file(remote_rm_url: Sequence[str] | str) -> str:
-    addresses = [remote_rm_url] if isinstance(remote_rm_url, str) else list(remote_rm_url)
-    if len(addresses) != 1 or not addresses[0].endswith(".py"):
+def _only_file(addresses: Sequence[str]) -> str:
+    if len(addresses) > 1:
         raise UserError(
-            f"remote_rm_url {', '.join(addresses)}: reward services are not supported yet; "
-            "give the path of one .py file with reward_func"
+            f"remote_rm_url {', '.join(addresses)}: give either the addresses of one service or "
+            "the path of one .py file with reward_func"
         )
     return addresses[0]
 
 
 def _by_function(scorer: RewardScorer) -> RewardSource:
     def score(samples: SamplesVL) -> Tensor:
-        blank = [""] * len(samples.sequences)
-        rewards = scorer.score(
-            RewardInputs(
-                prompts=samples.prompts or blank,
-                responses=samples.output_texts or blank,
-                references=samples.references or blank,
-                labels=samples.labels or blank,
-            )
-        )
-        return torch.tensor(rewards.values, dtype=torch.float32)
+        seen = reward_samples(samples, with_media=scorer.wants_media)
+        inputs = RewardInputs.of(seen, with_media=scorer.wants_media)
+        return torch.tensor(scorer.score(inputs).values, dtype=torch.float32)
+
+    return score
+
+
+def _by_service(addresses: Sequence[str]) -> RewardSource:
+    try:
+        config = RemoteRewardConfig(remote_rm_url=",".join(addresses))
+    except ValidationError as error:
+        raise UserError(str(error.errors()[0]["msg"])) from error
+
+    async def ask(samples: Sequence[RewardSample]) -> list[SampleScore]:
+        service = open_remote(config)
+        try:
+            return await service.score(samples)
+        finally:
+            await service.close()
+
+    def score(samples: SamplesVL) -> Tensor:
+        # In a thread, as the caller's may run an event loop of its own, in a notebook for example.
+        with ThreadPoolExecutor(1) as thread:
+            seen = reward_samples(samples, with_media=True)
+            answers = thread.submit(asyncio.run, ask(seen)).result()
+        values = [math.nan if answer.score is None else answer.score for answer in answers]
+        return torch.tensor(values, dtype=torch.float32)
 
     return score
 
