@@ -65,9 +65,9 @@ class NaiveExperienceMakerVL:
 
     `actor` and `initial_model` are actors or Hugging Face models. Critic, reference, reward model
     and KL controller may be None where the estimator and the rewards do without. `strategy` is what
-    `experience_settings` takes. Rewards come from one of `reward_model`, `reward_fn`, which is called
-    as `rewards.functions` says, and `remote_rm_url`: the gRPC or HTTP addresses of a service, or a
-    ``.py`` file with `reward_func`.
+    `experience_settings` takes. Rewards come from one of `reward_model`, `reward_fn`, which is
+    called as `rewards.functions` says, and `remote_rm_url`: the gRPC or HTTP addresses of a
+    service, or a ``.py`` file with `reward_func`.
     """
 
     def __init__(  # noqa: PLR0917 - the documented interface

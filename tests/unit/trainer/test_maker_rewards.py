@@ -135,13 +135,8 @@ def test_rewards_that_ask_for_images_get_their_samples_own(tiny_folder: Path) ->
 
     own = maker(tiny_folder, reward_fn=spy)
     experiences = [own.make_experience(batch) for batch in own.generate_samples(*_INPUTS)]
-    assert torch.cat([each.info["reward"] for each in experiences]).tolist() == [0, 0, 0, 1] + [
-        1,
-        1,
-        2,
-        2,
-        2,
-    ]
+    rewards = torch.cat([each.info["reward"] for each in experiences])
+    assert rewards.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     shown = [[], [IMAGES[1]], IMAGES[2]]
     for row, files in enumerate(seen):
         for content, image in zip(files, shown[row // 3], strict=True):
