@@ -104,7 +104,11 @@ def _encode(
         SampleMedia(
             _medium("images", len(images), inputs, text),
             _medium("videos", len(videos), inputs, text),
-            {n: v for n, v in inputs.items() if n not in used and n not in _TEXT_INPUTS},
+            {
+                name: value.bool() if name == "pixel_attention_mask" else value
+                for name, value in inputs.items()
+                if name not in used and name not in _TEXT_INPUTS
+            },
         ),
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 import torch
@@ -144,7 +145,7 @@ def _check_sample_ids(ids: Tensor, lengths: Tensor, prompts: Sequence[str] | Non
     numbers = torch.arange(len(lengths), device=ids.device) + 1
     wrong = (ids != numbers.repeat_interleave(lengths)).nonzero().flatten().tolist()
     if wrong:
-        row = int(torch.searchsorted(lengths.cumsum(0), torch.tensor(wrong[0]), right=True))
+        row = bisect_right(lengths.cumsum(0).tolist(), wrong[0])
         raise ValueError(
             f"attention_mask of {sample_name(row, prompts)}: {int((ids == row + 1).sum())} tokens "
             f"have its number {row + 1}, packed_seq_lens says {int(lengths[row])}"
