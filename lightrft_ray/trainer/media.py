@@ -18,6 +18,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from lightrft_ray.models.rows import concatenate_padded
+
 Range = tuple[int, int]
 Kind = Literal["image", "video"]
 
@@ -195,24 +197,16 @@ def _joined(tensors: Sequence[Tensor | None], name: str, *, pads: bool) -> Tenso
 
 
 def side_by_side(tensors: Sequence[Tensor], name: str, *, pads: bool) -> Tensor:
-    """(Σ rows, …); one tensor as it is. With `pads` 0 is put behind in the second dimension."""
+    """(Σ rows, …); one tensor as it is. With `pads` 0 is put behind in the other dimensions."""
     if len(tensors) == 1:
         return tensors[0]
-    widest = max(tensors, key=lambda tensor: tensor.shape[1:2])
     if pads:
-        tensors = [_widened(tensor, widest.shape[1]) for tensor in tensors]
+        return concatenate_padded(tensors)
     for tensor in tensors:
-        if tensor.shape[1:] != widest.shape[1:]:
-            shapes = f"{tuple(tensor.shape)} and {tuple(widest.shape)}"
+        if tensor.shape[1:] != tensors[0].shape[1:]:
+            shapes = f"{tuple(tensors[0].shape)} and {tuple(tensor.shape)}"
             raise ValueError(f"{name}: {shapes} cannot share a batch")
     return torch.cat(list(tensors))
-
-
-def _widened(tensor: Tensor, width: int) -> Tensor:
-    missing = width - tensor.shape[1]
-    if missing == 0:
-        return tensor
-    return torch.cat([tensor, tensor.new_zeros(len(tensor), missing, *tensor.shape[2:])], dim=1)
 
 
 def shared_with(previous: SampleMedia | None, media: SampleMedia) -> SampleMedia:
