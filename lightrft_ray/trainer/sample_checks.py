@@ -155,8 +155,10 @@ def _check_sample_ids(ids: Tensor, lengths: Tensor, prompts: Sequence[str] | Non
 def check_placeholders(samples: SamplesVL, actor: nn.Module) -> None:
     """Raise ValueError where a sample has other placeholder tokens than its grids fill.
 
-    Of models without grids their own passes tell.
+    Of models without grids, and of batches without counts, the models' own passes tell.
     """
+    if samples.image_num is None and samples.video_num is None:
+        return
     config = config_of(unwrapped(getattr(actor, "model", actor)))
     rule = None if config is None else position_rule(config)
     if not isinstance(rule, MRopePositions):

@@ -103,6 +103,15 @@ def test_counts_that_do_not_match_grids(
     test_wrong_shapes(own, changes, message)
 
 
+def test_samples_without_counts_are_scored_all_the_same(own: NaiveExperienceMakerVL) -> None:
+    samples = _samples(own)
+    counted = own.make_experience(samples)
+    samples.image_num = samples.video_num = None
+    got = own.make_experience(samples)
+    assert torch.equal(got.action_log_probs, counted.action_log_probs)
+    assert "image_num" not in got.info
+
+
 def _cut_response(samples: SamplesVL) -> None:
     samples.attention_mask[3, -2:] = 0
 
