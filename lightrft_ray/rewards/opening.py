@@ -37,7 +37,9 @@ async def open_rewards(reward: RewardConfig, models: Mapping[str, RewardSource])
     wants_media = bool(models or reward.remotes)
     for name in names:
         if name in reward.remotes:
-            sources[name] = open_remote(reward.remotes[name])
+            remote = open_remote(reward.remotes[name])
+            await remote.check()
+            sources[name] = remote
         elif name in models:
             sources[name] = models[name]
         else:

@@ -74,7 +74,7 @@ def as_fault(error: AioRpcError) -> RemoteFault:
 
 def _exhausted(error: AioRpcError, message: str) -> RemoteFault:
     """A message over a limit stays over it; a server that is busy says when to come back."""
-    trailers = dict(error.trailing_metadata() or ())
-    if RETRY_AFTER not in trailers:
+    wait = str(dict(error.trailing_metadata() or ()).get(RETRY_AFTER, ""))
+    if not wait.isdigit():
         return RemoteFault(FaultKind.INVALID, message)
-    return RemoteFault(FaultKind.BUSY, message, retry_after=int(trailers[RETRY_AFTER]) / 1000)
+    return RemoteFault(FaultKind.BUSY, message, retry_after=int(wait) / 1000)
