@@ -3,7 +3,7 @@
 import grpc
 from grpc.aio import AioRpcError, Channel
 
-from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_secret
+from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_secret, read_token
 from lightrft_ray.rewards.proto.messages import PACKAGE
 from lightrft_ray.rewards.remote.faults import FaultKind, RemoteFault
 
@@ -53,8 +53,8 @@ def open_channel(address: str, config: RemoteRewardConfig) -> Channel:
 
 
 def token_metadata(config: RemoteRewardConfig) -> tuple[tuple[str, str], ...]:
-    """Metadata that show the token of `remote_token_file`; empty without one."""
-    token = read_secret(config.remote_token_file, "remote_token_file")
+    """Metadata that show the token of the settings; empty without one."""
+    token = read_token(config)
     return () if token is None else (("authorization", f"Bearer {token.decode()}"),)
 
 

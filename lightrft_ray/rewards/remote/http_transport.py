@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 import aiohttp
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_secret
+from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_token
 from lightrft_ray.rewards.remote.faults import FaultKind, RemoteFault
 from lightrft_ray.rewards.remote.json_protocol import decode_answer, encode_request
 from lightrft_ray.rewards.sample import RewardSample, SampleScore
@@ -29,7 +29,7 @@ class HttpTransport:
         self._config = config
         self._limit = config.remote_max_message_mb * _MB
         self._headers = {"Content-Type": "application/json"}
-        token = read_secret(config.remote_token_file, "remote_token_file")
+        token = read_token(config)
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token.decode()}"
         self._tls = _tls_context(config) if config.is_secure else True
