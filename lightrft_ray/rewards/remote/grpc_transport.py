@@ -12,7 +12,7 @@ from lightrft_ray.rewards.proto.messages import (
     VERSION,
     check_version,
     decode_score,
-    encode_sample,
+    encode_samples,
 )
 from lightrft_ray.rewards.proto.reward_pb2_grpc import RewardServiceStub
 from lightrft_ray.rewards.remote.faults import FaultKind, RemoteFault
@@ -147,9 +147,7 @@ def _encode(samples: Sequence[RewardSample], claimed: set[str]) -> pb.ScoreReque
             return pb.Media(media_type=medium.media_type, data=medium.data)
         return pb.Media(media_type=medium.media_type, sha256=bytes.fromhex(medium.content_id))
 
-    return pb.ScoreRequest(
-        version=VERSION, samples=[encode_sample(sample, encode_medium) for sample in samples]
-    )
+    return pb.ScoreRequest(version=VERSION, samples=encode_samples(samples, encode_medium))
 
 
 def _lacks_media(score: pb.SampleScore) -> bool:
