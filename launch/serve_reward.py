@@ -12,12 +12,17 @@ from pathlib import Path
 
 from lightrft_ray.config.cli import exit_with_error
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.config.load_serve_reward import load_serve_config
+from lightrft_ray.config.load_serve_reward import describe_settings, load_serve_config
 
 
 def main(argv: Sequence[str]) -> int:
     """Run by the command line; returns the exit status."""
-    parser = argparse.ArgumentParser("launch/serve_reward.py", description=__doc__)
+    parser = argparse.ArgumentParser(
+        "launch/serve_reward.py",
+        description=__doc__,
+        epilog=describe_settings(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--config", type=Path, required=True, help="YAML file of the server")
     path = parser.parse_args(argv).config
     try:

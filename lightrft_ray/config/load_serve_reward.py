@@ -9,7 +9,9 @@ from pydantic_core import ErrorDetails
 
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.config.fields import Section
+from lightrft_ray.config.help_text import describe_setting
 from lightrft_ray.config.serve_reward import ServeRewardConfig
+from lightrft_ray.config.settings import Setting
 from lightrft_ray.config.yaml_text import format_scalar, parse_yaml
 
 
@@ -29,6 +31,17 @@ def load_serve_config(path: Path) -> ServeRewardConfig:
         return ServeRewardConfig.model_validate(tree)
     except ValidationError as error:
         raise UserError(f"{path}: {_describe(error.errors()[0])}") from error
+
+
+def describe_settings() -> str:
+    """All settings of a file, by section, as `--help` shows them."""
+    lines: list[str] = []
+    for section, field in ServeRewardConfig.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Section):
+            lines += ["", f"{section}: {field.annotation.__doc__}"]
+            for leaf, member in field.annotation.model_fields.items():
+                lines += describe_setting(Setting(section, leaf, member), leaf)
+    return "\n".join(lines).strip("\n") + "\n"
 
 
 def _describe(details: ErrorDetails) -> str:

@@ -1,6 +1,8 @@
 """The settings of a client of reward services, the same over gRPC and HTTP."""
 
+import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -58,6 +60,8 @@ class RemoteRewardConfig(Section):
     """Name under which an HTTP server wants prompt and response as one text."""
     remote_token_file: NonEmptyStr | None = None
     """File with the bearer token to show (null: none)."""
+    remote_token_env: NonEmptyStr | None = None
+    """Environment variable of the asking process that holds the bearer token (null: none)."""
     remote_tls_ca: NonEmptyStr | None = None
     """PEM file of the authorities that servers' certificates are checked with (null: the
     system's)."""
@@ -108,6 +112,18 @@ class RemoteRewardConfig(Section):
                         f"service's address, or leave {name} out"
                     )
 
+    def _check_token(self, exposed: Sequence[str]) -> None:
+        if self.remote_token_file is not None and self.remote_token_env is not None:
+            raise ValueError(
+                "remote_token_file and remote_token_env both give a token: set one of them to null"
+            )
+        for name in ("remote_token_file", "remote_token_env"):
+            if getattr(self, name) is not None and exposed and not self.is_secure:
+                raise ValueError(
+                    f"{name} would travel to {exposed[0]} unencrypted: set remote_rm_url to "
+                    f"grpcs:// or https://, or {name} to null"
+                )
+
     def _check_addresses(self) -> None:
         matches = [(each, _ADDRESS.fullmatch(each)) for each in self.addresses]
         for address, match in matches:
@@ -125,11 +141,7 @@ class RemoteRewardConfig(Section):
         if len(set(self.addresses)) < len(self.addresses):
             raise ValueError("remote_rm_url has an address twice: give each once")
         exposed = [m["host"] for _, m in matches if m and m["host"] not in _LOCAL_HOSTS]
-        if self.remote_token_file is not None and exposed and not self.is_secure:
-            raise ValueError(
-                f"remote_token_file would travel to {exposed[0]} unencrypted: set remote_rm_url to "
-                "grpcs:// or https://, or remote_token_file to null"
-            )
+        self._check_token(exposed)
 
     def _check_protocol(self) -> None:
         if self.remote_streaming and not self.speaks_grpc:
@@ -154,6 +166,21 @@ class RemoteRewardConfig(Section):
             raise ValueError(
                 "remote_tls_cert and remote_tls_key belong together: set both, or both to null"
             )
+
+
+def read_token(config: RemoteRewardConfig) -> bytes | None:
+    """The bearer token of a client's settings; None where they name none.
+
+    Raises UserError if the file or the environment variable holds none.
+    """
+    if config.remote_token_env is None:
+        return read_secret(config.remote_token_file, "remote_token_file")
+    token = os.environ.get(config.remote_token_env, "").strip()
+    if not token:
+        raise UserError(
+            f"remote_token_env {config.remote_token_env}: the environment variable is not set"
+        )
+    return token.encode()
 
 
 def read_secret(path: str | None, name: str) -> bytes | None:

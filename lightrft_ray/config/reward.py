@@ -55,6 +55,13 @@ class RewardConfig(Section):
     @model_validator(mode="after")
     def _sources_are_used(self) -> Self:
         check_recipes(self.recipes, self.functions, self.remotes, self.models)
+        for name, remote in self.remotes.items():
+            if remote.remote_deadline > self.reward_timeout:
+                raise ValueError(
+                    f"reward.remotes.{name}: remote_deadline {remote.remote_deadline:g} is beyond "
+                    f"reward.reward_timeout {self.reward_timeout:g}: set it lower, or "
+                    "reward.reward_timeout higher"
+                )
         default = type(self).model_fields["reward_fn"].default
         if self.recipes and self.reward_fn != default:
             raise ValueError(

@@ -12,6 +12,7 @@ from lightrft_ray.rewards.function_process import (
     FunctionSpec,
 )
 from lightrft_ray.rewards.function_results import Rewards, fault
+from lightrft_ray.rewards.functions import MAY_HANG, READY_MADE
 from lightrft_ray.rewards.loading import load_reward
 from lightrft_ray.rewards.sample import RewardSample, SampleScore
 from lightrft_ray.rewards.scoring import RewardInputs
@@ -106,3 +107,19 @@ class FunctionPool:
             return process.call(inputs, min(self._call_timeout, left))
         finally:
             self._free.put(process)
+
+
+async def open_function(
+    spec: FunctionSpec, *, processes: int, call_timeout: float, total_timeout: float
+) -> InlineFunction | FunctionPool:
+    """A function, loaded: here if it is known not to hang, else in processes as `FunctionPool`.
+
+    Raises UserError where it cannot be loaded.
+    """
+    if spec.name in READY_MADE and spec.name not in MAY_HANG:
+        return InlineFunction(spec)
+    pool = FunctionPool(
+        spec, processes=processes, call_timeout=call_timeout, total_timeout=total_timeout
+    )
+    await pool.start()
+    return pool

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -24,15 +25,17 @@ class ThreadedSource:
 
     def __init__(self, scorer: SampleScorer) -> None:
         self._scorer = scorer
-        self._turn = asyncio.Lock()
+        # Of its own: a call that was given up goes on, and the next has to wait for its end.
+        self._thread = ThreadPoolExecutor(1, "reward-model")
 
     async def score(self, samples: Sequence[RewardSample]) -> list[SampleScore]:
         """Scores in the order of the samples."""
-        async with self._turn:
-            return await asyncio.to_thread(self._scorer.score, samples)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._scorer.score, samples)
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Take no more calls."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
 
 def images_of(sample: RewardSample) -> list[Image.Image]:

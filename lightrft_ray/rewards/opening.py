@@ -5,15 +5,12 @@ from dataclasses import dataclass
 
 from lightrft_ray.config import RewardConfig
 from lightrft_ray.rewards.function_process import FunctionSpec
-from lightrft_ray.rewards.function_source import FunctionPool, InlineFunction
-from lightrft_ray.rewards.functions import MAY_HANG, READY_MADE
+from lightrft_ray.rewards.function_source import open_function
 from lightrft_ray.rewards.measured import MeasuredSource
-from lightrft_ray.rewards.recipes import DEFAULT, WeightedRewards, Weights
+from lightrft_ray.rewards.recipes import DEFAULT, ONLY, WeightedRewards, Weights
 from lightrft_ray.rewards.remote.opening import open_remote
 from lightrft_ray.rewards.sample import RewardSource
 
-ONLY = "reward_fn"
-"""The name of a run's reward where it has no recipes."""
 _GRACE = 5.0  # s: sources end by themselves in time, and then know which samples they scored
 
 
@@ -37,11 +34,18 @@ async def open_rewards(reward: RewardConfig, models: Mapping[str, RewardSource])
     wants_media = bool(models or reward.remotes)
     for name in names:
         if name in reward.remotes:
-            sources[name] = open_remote(reward.remotes[name])
+            remote = open_remote(reward.remotes[name])
+            await remote.check()
+            sources[name] = remote
         elif name in models:
             sources[name] = models[name]
         else:
-            function = await _open_function(reward, function_spec(reward, name))
+            function = await open_function(
+                function_spec(reward, name),
+                processes=reward.function_processes,
+                call_timeout=reward.function_timeout,
+                total_timeout=reward.reward_timeout,
+            )
             wants_media = wants_media or function.wants_media
             sources[name] = function
     limit = reward.reward_timeout + _GRACE
@@ -68,16 +72,3 @@ def function_specs(reward: RewardConfig) -> list[FunctionSpec]:
 
 def _recipes(reward: RewardConfig) -> Mapping[str, Weights]:
     return reward.recipes or {DEFAULT: {ONLY: 1.0}}
-
-
-async def _open_function(reward: RewardConfig, spec: FunctionSpec) -> InlineFunction | FunctionPool:
-    if spec.name in READY_MADE and spec.name not in MAY_HANG:
-        return InlineFunction(spec)
-    pool = FunctionPool(
-        spec,
-        processes=reward.function_processes,
-        call_timeout=reward.function_timeout,
-        total_timeout=reward.reward_timeout,
-    )
-    await pool.start()
-    return pool

@@ -33,7 +33,7 @@ from lightrft_ray.trainer.local_generation import (
 from lightrft_ray.trainer.local_scoring import LocalModels, score_samples
 from lightrft_ray.trainer.prompt_inputs import PromptMedia, encode_prompts
 from lightrft_ray.trainer.reward_sources import reward_source
-from lightrft_ray.trainer.rollout_advantages import add_advantages
+from lightrft_ray.trainer.rollout_advantages import add_advantages, process_totals
 from lightrft_ray.trainer.rollout_shaping import (
     group_ids_of,
     informative_rows,
@@ -65,9 +65,9 @@ class NaiveExperienceMakerVL:
 
     `actor` and `initial_model` are actors or Hugging Face models. Critic, reference, reward model
     and KL controller may be None where the estimator and the rewards do without. `strategy` is what
-    `experience_settings` takes. Rewards come from one of `reward_model`, `reward_fn`, which is
-    called as `rewards.functions` says, and `remote_rm_url`: the gRPC or HTTP addresses of a
-    service, or a ``.py`` file with `reward_func`.
+    `experience_settings` takes. Rewards come from one of `reward_model`, `remote_rm_url`, which is
+    a ``.py`` file with `reward_func` or the addresses of a service (grpc:// or http://), and
+    `reward_fn`, which is called as `rewards.functions` says.
     """
 
     def __init__(  # noqa: PLR0917 - the documented interface
@@ -93,7 +93,7 @@ class NaiveExperienceMakerVL:
         self.prompt_max_len = prompt_max_len
         self.kl_controller = kl_controller
         self.reward_normalizer = RunningRewardNormalizer()
-        self._rewards = reward_source(reward_model, remote_rm_url, reward_fn)
+        self._rewards = reward_source(reward_model, remote_rm_url, reward_fn, decode=self._text)
         self._max_new_tokens = self.settings.max_new_tokens
 
     def tokenize_fn(
@@ -245,7 +245,8 @@ class NaiveExperienceMakerVL:
             max_length=self._max_new_tokens,
         )
         if self.settings.dynamic_sampling:
-            keep = informative_rows(rewards, groups)
+            totals = rewards + torch.cat([process_totals(each) for each in experiences])
+            keep = informative_rows(totals, groups)
             experiences = select_samples(experiences, keep, self._pad_token_id)
             shaped = shaped[keep]
         return experiences, list(shaped.split([len(each.sequences) for each in experiences]))
@@ -270,6 +271,9 @@ class NaiveExperienceMakerVL:
         """
         check_finite("rewards", rewards, action_mask)
         return cumulative_returns(rewards, action_mask, gamma=gamma)
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     @property
     def _device(self) -> torch.device:

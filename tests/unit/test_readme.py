@@ -4,8 +4,12 @@ import re
 from pathlib import Path
 
 from lightrft_ray.config.load import load_config
+from lightrft_ray.config.load_serve_reward import load_serve_config
+from lightrft_ray.config.remote_reward import RemoteRewardConfig
 from lightrft_ray.observe.names import glossary
+from lightrft_ray.rewards.functions import READY_MADE
 from lightrft_ray.rewards.loading import load_reward
+from lightrft_ray.rewards.recipes import check_names
 from lightrft_ray.rewards.scoring import RewardInputs
 
 ROOT = Path(__file__).parents[2]
@@ -38,3 +42,26 @@ def test_options_named_in_commands_exist() -> None:
     for words in commands:
         options = re.findall(r"--([\w.]+) (\S+)", words)
         load_config(None, [(name, value) for name, value in options if name != "config"])
+
+
+def test_the_recipes_of_the_readme_are_a_configuration(tmp_path: Path) -> None:
+    (recipes,) = re.findall(r"```yaml\n(reward:\n  recipes:.*?)```", README, re.DOTALL)
+    (tmp_path / "run.yaml").write_text(recipes)
+    config = load_config(tmp_path / "run.yaml", [])
+    check_names(config.reward)
+
+
+def test_all_ready_made_rewards_are_named() -> None:
+    for name in READY_MADE:
+        assert f"`{name}`" in README, name
+
+
+def test_the_reward_server_of_the_readme_is_a_configuration(tmp_path: Path) -> None:
+    (server,) = re.findall(r"```yaml\n(# reward_server\.yaml.*?)```", README, re.DOTALL)
+    (tmp_path / "server.yaml").write_text(server)
+    assert load_serve_config(tmp_path / "server.yaml").reward.processes == 4
+
+
+def test_settings_of_reward_services_exist() -> None:
+    named = set(re.findall(r"\bremote_[a-z_]+", README))
+    assert named and named <= RemoteRewardConfig.model_fields.keys()

@@ -14,6 +14,9 @@ from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore,
 PACKAGE = "lightrft.reward.v1"
 VERSION = pb.Version(major=1, minor=0)
 
+_PLACEHOLDERS = {"image": pb.Placeholder.IMAGE, "video": pb.Placeholder.VIDEO}
+_KINDS = {number: kind for kind, number in _PLACEHOLDERS.items()}
+
 
 def check_version(version: pb.Version, whose: str) -> None:
     """ValueError for a message of another major version of the protocol."""
@@ -24,14 +27,26 @@ def check_version(version: pb.Version, whose: str) -> None:
         )
 
 
-def encode_sample(
-    sample: RewardSample, encode_medium: Callable[[EncodedMedia], pb.Media]
+def encode_samples(
+    samples: Sequence[RewardSample], encode_medium: Callable[[EncodedMedia], pb.Media]
+) -> list[pb.Sample]:
+    """Samples as messages; `encode_medium` chooses between bytes and hash."""
+    chats: dict[int, list[pb.Message]] = {}  # those of a prompt are most often one object
+    for sample in samples:
+        if id(sample.messages) not in chats:
+            chats[id(sample.messages)] = [_encode_message(each) for each in sample.messages]
+    return [_encode_sample(each, chats[id(each.messages)], encode_medium) for each in samples]
+
+
+def _encode_sample(
+    sample: RewardSample,
+    messages: Sequence[pb.Message],
+    encode_medium: Callable[[EncodedMedia], pb.Media],
 ) -> pb.Sample:
-    """A sample as a message; `encode_medium` chooses between bytes and hash."""
     return pb.Sample(
         sample_id=sample.sample_id,
         prompt=sample.prompt,
-        messages=[_encode_message(message) for message in sample.messages],
+        messages=messages,
         response=sample.response,
         response_token_ids=sample.response_token_ids,
         reference=sample.reference,
@@ -108,9 +123,11 @@ def _encode_message(message: Mapping[str, object]) -> pb.Message:
 
 
 def _encode_part(part: Mapping[str, object]) -> pb.Part:
-    text = part.get("text")
-    if isinstance(text, str) and part == {"type": "text", "text": text}:
+    kind, text = part.get("type"), part.get("text")
+    if kind == "text" and isinstance(text, str) and len(part) == 2:
         return pb.Part(text=text)
+    if kind in _PLACEHOLDERS and len(part) == 1:
+        return pb.Part(placeholder=_PLACEHOLDERS[str(kind)])
     return pb.Part(json=json.dumps(part))
 
 
@@ -127,8 +144,11 @@ def _decode_message(message: pb.Message) -> dict[str, object]:
 
 
 def _decode_part(part: pb.Part) -> dict[str, object]:
-    if part.WhichOneof("content") == "text":
+    content = part.WhichOneof("content")
+    if content == "text":
         return {"type": "text", "text": part.text}
+    if content == "placeholder" and part.placeholder in _KINDS:
+        return {"type": _KINDS[part.placeholder]}
     return _decode_object(part.json)
 
 

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'lightrft_ray/rewards/proto/reward.proto\x12\x12lightrft.reward.v1\"\'\n\x07Version\x12\r\n\x05major\x18\x01 \x01(\r\x12\r\n\x05minor\x18\x02 \x01(\r\"?\n\x0f\x44\x65scribeRequest\x12,\n\x07version\x18\x01 \x01(\x0b\x32\x1b.lightrft.reward.v1.Version\"\x86\x01\n\x10\x44\x65scribeResponse\x12,\n\x07version\x18\x01 \x01(\x0b\x32\x1b.lightrft.reward.v1.Version\x12\x0e\n\x06reward\x18\x02 \x01(\t\x12\x19\n\x11max_message_bytes\x18\x03 \x01(\x04\x12\x19\n\x11max_batch_samples\x18\x04 \x01(\r\"i\n\x0cScoreRequest\x12,\n\x07version\x18\x01 \x01(\x0b\x32\x1b.lightrft.reward.v1.Version\x12+\n\x07samples\x18\x02 \x03(\x0b\x32\x1a.lightrft.reward.v1.Sample\"\x80\x02\n\x06Sample\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12-\n\x08messages\x18\x03 \x03(\x0b\x32\x1b.lightrft.reward.v1.Message\x12\x10\n\x08response\x18\x04 \x01(\t\x12\x1a\n\x12response_token_ids\x18\x05 \x03(\x05\x12\x11\n\treference\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12)\n\x06images\x18\x08 \x03(\x0b\x32\x19.lightrft.reward.v1.Media\x12)\n\x06videos\x18\t \x03(\x0b\x32\x19.lightrft.reward.v1.Media\"r\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12*\n\x05parts\x18\x03 \x01(\x0b\x32\x19.lightrft.reward.v1.PartsH\x00\x12\x12\n\nextra_json\x18\x04 \x01(\tB\t\n\x07\x63ontent\"0\n\x05Parts\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.lightrft.reward.v1.Part\"1\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x0e\n\x04json\x18\x02 \x01(\tH\x00\x42\t\n\x07\x63ontent\"H\n\x05Media\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06sha256\x18\x03 \x01(\x0cH\x00\x42\t\n\x07\x63ontent\"n\n\rScoreResponse\x12,\n\x07version\x18\x01 \x01(\x0b\x32\x1b.lightrft.reward.v1.Version\x12/\n\x06scores\x18\x02 \x03(\x0b\x32\x1f.lightrft.reward.v1.SampleScore\"\x8a\x01\n\x0bSampleScore\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12,\n\x06reward\x18\x02 \x01(\x0b\x32\x1a.lightrft.reward.v1.RewardH\x00\x12\x30\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1f.lightrft.reward.v1.SampleErrorH\x00\x42\x08\n\x06result\"\xed\x01\n\x06Reward\x12\r\n\x05score\x18\x01 \x01(\x01\x12>\n\ncomponents\x18\x02 \x03(\x0b\x32*.lightrft.reward.v1.Reward.ComponentsEntry\x12\x30\n\x0ctoken_scores\x18\x03 \x01(\x0b\x32\x1a.lightrft.reward.v1.Scores\x12/\n\x0bstep_scores\x18\x04 \x01(\x0b\x32\x1a.lightrft.reward.v1.Scores\x1a\x31\n\x0f\x43omponentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x18\n\x06Scores\x12\x0e\n\x06values\x18\x01 \x03(\x01\"\xc4\x01\n\x0bSampleError\x12\x32\n\x04\x63ode\x18\x01 \x01(\x0e\x32$.lightrft.reward.v1.SampleError.Code\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x16\n\x0emissing_sha256\x18\x03 \x03(\x0c\"X\n\x04\x43ode\x12\x14\n\x10\x43ODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eINVALID_SAMPLE\x10\x01\x12\x13\n\x0fMEDIA_NOT_FOUND\x10\x02\x12\x11\n\rREWARD_FAILED\x10\x03\x32\x8c\x02\n\rRewardService\x12U\n\x08\x44\x65scribe\x12#.lightrft.reward.v1.DescribeRequest\x1a$.lightrft.reward.v1.DescribeResponse\x12L\n\x05Score\x12 .lightrft.reward.v1.ScoreRequest\x1a!.lightrft.reward.v1.ScoreResponse\x12V\n\x0bScoreStream\x12 .lightrft.reward.v1.ScoreRequest\x1a!.lightrft.reward.v1.ScoreResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'lightrft_ray/rewards/proto/reward.proto\x12\x12lightrft.reward.v1\"\'\n\x07Version\x12\r\n\x05major\x18\x01 \x01(\r\x12\r\n\x05minor\x18\x02 \x01(\r\"?\n\x0f\x44\x65scribeRequest\x12,\n\x07version\x18\x01 \x01(\x0b\x32\x1b.lightrft.reward.v1.Version\"\x86\x01\n\x10\x44\x65scribeResponse\x12,\n\x07version\x18\x01 \x01(\x0b\x32\x1b.lightrft.reward.v1.Version\x12\x0e\n\x06reward\x18\x02 \x01(\t\x12\x19\n\x11max_message_bytes\x18\x03 \x01(\x04\x12\x19\n\x11max_batch_samples\x18\x04 \x01(\r\"i\n\x0cScoreRequest\x12,\n\x07version\x18\x01 \x01(\x0b\x32\x1b.lightrft.reward.v1.Version\x12+\n\x07samples\x18\x02 \x03(\x0b\x32\x1a.lightrft.reward.v1.Sample\"\x80\x02\n\x06Sample\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\t\x12-\n\x08messages\x18\x03 \x03(\x0b\x32\x1b.lightrft.reward.v1.Message\x12\x10\n\x08response\x18\x04 \x01(\t\x12\x1a\n\x12response_token_ids\x18\x05 \x03(\x05\x12\x11\n\treference\x18\x06 \x01(\t\x12\r\n\x05label\x18\x07 \x01(\t\x12)\n\x06images\x18\x08 \x03(\x0b\x32\x19.lightrft.reward.v1.Media\x12)\n\x06videos\x18\t \x03(\x0b\x32\x19.lightrft.reward.v1.Media\"r\n\x07Message\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x0e\n\x04text\x18\x02 \x01(\tH\x00\x12*\n\x05parts\x18\x03 \x01(\x0b\x32\x19.lightrft.reward.v1.PartsH\x00\x12\x12\n\nextra_json\x18\x04 \x01(\tB\t\n\x07\x63ontent\"0\n\x05Parts\x12\'\n\x05parts\x18\x01 \x03(\x0b\x32\x18.lightrft.reward.v1.Part\"i\n\x04Part\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x36\n\x0bplaceholder\x18\x02 \x01(\x0e\x32\x1f.lightrft.reward.v1.PlaceholderH\x00\x12\x0e\n\x04json\x18\x03 \x01(\tH\x00\x42\t\n\x07\x63ontent\"H\n\x05Media\x12\x12\n\nmedia_type\x18\x01 \x01(\t\x12\x0e\n\x04\x64\x61ta\x18\x02 \x01(\x0cH\x00\x12\x10\n\x06sha256\x18\x03 \x01(\x0cH\x00\x42\t\n\x07\x63ontent\"n\n\rScoreResponse\x12,\n\x07version\x18\x01 \x01(\x0b\x32\x1b.lightrft.reward.v1.Version\x12/\n\x06scores\x18\x02 \x03(\x0b\x32\x1f.lightrft.reward.v1.SampleScore\"\x8a\x01\n\x0bSampleScore\x12\x11\n\tsample_id\x18\x01 \x01(\t\x12,\n\x06reward\x18\x02 \x01(\x0b\x32\x1a.lightrft.reward.v1.RewardH\x00\x12\x30\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1f.lightrft.reward.v1.SampleErrorH\x00\x42\x08\n\x06result\"\xed\x01\n\x06Reward\x12\r\n\x05score\x18\x01 \x01(\x01\x12>\n\ncomponents\x18\x02 \x03(\x0b\x32*.lightrft.reward.v1.Reward.ComponentsEntry\x12\x30\n\x0ctoken_scores\x18\x03 \x01(\x0b\x32\x1a.lightrft.reward.v1.Scores\x12/\n\x0bstep_scores\x18\x04 \x01(\x0b\x32\x1a.lightrft.reward.v1.Scores\x1a\x31\n\x0f\x43omponentsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"\x18\n\x06Scores\x12\x0e\n\x06values\x18\x01 \x03(\x01\"\xc4\x01\n\x0bSampleError\x12\x32\n\x04\x63ode\x18\x01 \x01(\x0e\x32$.lightrft.reward.v1.SampleError.Code\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x16\n\x0emissing_sha256\x18\x03 \x03(\x0c\"X\n\x04\x43ode\x12\x14\n\x10\x43ODE_UNSPECIFIED\x10\x00\x12\x12\n\x0eINVALID_SAMPLE\x10\x01\x12\x13\n\x0fMEDIA_NOT_FOUND\x10\x02\x12\x11\n\rREWARD_FAILED\x10\x03*@\n\x0bPlaceholder\x12\x1b\n\x17PLACEHOLDER_UNSPECIFIED\x10\x00\x12\t\n\x05IMAGE\x10\x01\x12\t\n\x05VIDEO\x10\x02\x32\x8c\x02\n\rRewardService\x12U\n\x08\x44\x65scribe\x12#.lightrft.reward.v1.DescribeRequest\x1a$.lightrft.reward.v1.DescribeResponse\x12L\n\x05Score\x12 .lightrft.reward.v1.ScoreRequest\x1a!.lightrft.reward.v1.ScoreResponse\x12V\n\x0bScoreStream\x12 .lightrft.reward.v1.ScoreRequest\x1a!.lightrft.reward.v1.ScoreResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,6 +33,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_REWARD_COMPONENTSENTRY']._loaded_options = None
   _globals['_REWARD_COMPONENTSENTRY']._serialized_options = b'8\001'
+  _globals['_PLACEHOLDER']._serialized_start=1737
+  _globals['_PLACEHOLDER']._serialized_end=1801
   _globals['_VERSION']._serialized_start=63
   _globals['_VERSION']._serialized_end=102
   _globals['_DESCRIBEREQUEST']._serialized_start=104
@@ -48,23 +50,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PARTS']._serialized_start=788
   _globals['_PARTS']._serialized_end=836
   _globals['_PART']._serialized_start=838
-  _globals['_PART']._serialized_end=887
-  _globals['_MEDIA']._serialized_start=889
-  _globals['_MEDIA']._serialized_end=961
-  _globals['_SCORERESPONSE']._serialized_start=963
-  _globals['_SCORERESPONSE']._serialized_end=1073
-  _globals['_SAMPLESCORE']._serialized_start=1076
-  _globals['_SAMPLESCORE']._serialized_end=1214
-  _globals['_REWARD']._serialized_start=1217
-  _globals['_REWARD']._serialized_end=1454
-  _globals['_REWARD_COMPONENTSENTRY']._serialized_start=1405
-  _globals['_REWARD_COMPONENTSENTRY']._serialized_end=1454
-  _globals['_SCORES']._serialized_start=1456
-  _globals['_SCORES']._serialized_end=1480
-  _globals['_SAMPLEERROR']._serialized_start=1483
-  _globals['_SAMPLEERROR']._serialized_end=1679
-  _globals['_SAMPLEERROR_CODE']._serialized_start=1591
-  _globals['_SAMPLEERROR_CODE']._serialized_end=1679
-  _globals['_REWARDSERVICE']._serialized_start=1682
-  _globals['_REWARDSERVICE']._serialized_end=1950
+  _globals['_PART']._serialized_end=943
+  _globals['_MEDIA']._serialized_start=945
+  _globals['_MEDIA']._serialized_end=1017
+  _globals['_SCORERESPONSE']._serialized_start=1019
+  _globals['_SCORERESPONSE']._serialized_end=1129
+  _globals['_SAMPLESCORE']._serialized_start=1132
+  _globals['_SAMPLESCORE']._serialized_end=1270
+  _globals['_REWARD']._serialized_start=1273
+  _globals['_REWARD']._serialized_end=1510
+  _globals['_REWARD_COMPONENTSENTRY']._serialized_start=1461
+  _globals['_REWARD_COMPONENTSENTRY']._serialized_end=1510
+  _globals['_SCORES']._serialized_start=1512
+  _globals['_SCORES']._serialized_end=1536
+  _globals['_SAMPLEERROR']._serialized_start=1539
+  _globals['_SAMPLEERROR']._serialized_end=1735
+  _globals['_SAMPLEERROR_CODE']._serialized_start=1647
+  _globals['_SAMPLEERROR_CODE']._serialized_end=1735
+  _globals['_REWARDSERVICE']._serialized_start=1804
+  _globals['_REWARDSERVICE']._serialized_end=2072
 # @@protoc_insertion_point(module_scope)

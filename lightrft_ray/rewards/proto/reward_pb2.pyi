@@ -7,6 +7,15 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class Placeholder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PLACEHOLDER_UNSPECIFIED: _ClassVar[Placeholder]
+    IMAGE: _ClassVar[Placeholder]
+    VIDEO: _ClassVar[Placeholder]
+PLACEHOLDER_UNSPECIFIED: Placeholder
+IMAGE: Placeholder
+VIDEO: Placeholder
+
 class Version(_message.Message):
     __slots__ = ("major", "minor")
     MAJOR_FIELD_NUMBER: _ClassVar[int]
@@ -82,12 +91,14 @@ class Parts(_message.Message):
     def __init__(self, parts: _Optional[_Iterable[_Union[Part, _Mapping]]] = ...) -> None: ...
 
 class Part(_message.Message):
-    __slots__ = ("text", "json")
+    __slots__ = ("text", "placeholder", "json")
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    PLACEHOLDER_FIELD_NUMBER: _ClassVar[int]
     JSON_FIELD_NUMBER: _ClassVar[int]
     text: str
+    placeholder: Placeholder
     json: str
-    def __init__(self, text: _Optional[str] = ..., json: _Optional[str] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., placeholder: _Optional[_Union[Placeholder, str]] = ..., json: _Optional[str] = ...) -> None: ...
 
 class Media(_message.Message):
     __slots__ = ("media_type", "data", "sha256")

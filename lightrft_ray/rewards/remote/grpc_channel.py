@@ -3,7 +3,7 @@
 import grpc
 from grpc.aio import AioRpcError, Channel
 
-from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_secret
+from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_secret, read_token
 from lightrft_ray.rewards.proto.messages import PACKAGE
 from lightrft_ray.rewards.remote.faults import FaultKind, RemoteFault
 
@@ -53,8 +53,8 @@ def open_channel(address: str, config: RemoteRewardConfig) -> Channel:
 
 
 def token_metadata(config: RemoteRewardConfig) -> tuple[tuple[str, str], ...]:
-    """Metadata that show the token of `remote_token_file`; empty without one."""
-    token = read_secret(config.remote_token_file, "remote_token_file")
+    """Metadata that show the token of the settings; empty without one."""
+    token = read_token(config)
     return () if token is None else (("authorization", f"Bearer {token.decode()}"),)
 
 
@@ -74,7 +74,7 @@ def as_fault(error: AioRpcError) -> RemoteFault:
 
 def _exhausted(error: AioRpcError, message: str) -> RemoteFault:
     """A message over a limit stays over it; a server that is busy says when to come back."""
-    trailers = dict(error.trailing_metadata() or ())
-    if RETRY_AFTER not in trailers:
+    wait = str(dict(error.trailing_metadata() or ()).get(RETRY_AFTER, ""))
+    if not wait.isdigit():
         return RemoteFault(FaultKind.INVALID, message)
-    return RemoteFault(FaultKind.BUSY, message, retry_after=int(trailers[RETRY_AFTER]) / 1000)
+    return RemoteFault(FaultKind.BUSY, message, retry_after=int(wait) / 1000)

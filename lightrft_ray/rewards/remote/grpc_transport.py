@@ -12,7 +12,7 @@ from lightrft_ray.rewards.proto.messages import (
     VERSION,
     check_version,
     decode_score,
-    encode_sample,
+    encode_samples,
 )
 from lightrft_ray.rewards.proto.reward_pb2_grpc import RewardServiceStub
 from lightrft_ray.rewards.remote.faults import FaultKind, RemoteFault
@@ -61,8 +61,8 @@ class GrpcTransport:
             left = without_media
         raise RemoteFault(FaultKind.INVALID, "it does not keep the images and videos it is sent")
 
-    async def describe(self, address: str, timeout: float) -> pb.DescribeResponse:
-        """What a server says of itself. Raises RemoteFault."""
+    async def check(self, address: str, timeout: float) -> None:
+        """Ask for the server's version and limits. Raises RemoteFault if they do not fit."""
         request = pb.DescribeRequest(version=VERSION)
         call = self._server(address).stub.Describe
         try:
@@ -70,13 +70,27 @@ class GrpcTransport:
         except AioRpcError as error:
             raise as_fault(error) from error
         _check_version(response.version)
-        return response
+        self._check_limits(response)
 
     async def close(self) -> None:
         """Close all channels."""
         for server in self._servers.values():
             await server.channel.close()
         self._servers = {}
+
+    def _check_limits(self, server: pb.DescribeResponse) -> None:
+        wanted, most = self._config.remote_batch_size, server.max_batch_samples
+        if wanted > most:
+            raise RemoteFault(
+                FaultKind.INVALID,
+                f"it takes {most} samples in a request: set remote_batch_size {wanted} to no more",
+            )
+        wanted, most = self._config.remote_max_message_mb, server.max_message_bytes // 2**20
+        if wanted > most:
+            raise RemoteFault(
+                FaultKind.INVALID,
+                f"it takes {most} MB in a request: set remote_max_message_mb {wanted} to no more",
+            )
 
     def _server(self, address: str) -> _Server:
         if address not in self._servers:
@@ -133,9 +147,7 @@ def _encode(samples: Sequence[RewardSample], claimed: set[str]) -> pb.ScoreReque
             return pb.Media(media_type=medium.media_type, data=medium.data)
         return pb.Media(media_type=medium.media_type, sha256=bytes.fromhex(medium.content_id))
 
-    return pb.ScoreRequest(
-        version=VERSION, samples=[encode_sample(sample, encode_medium) for sample in samples]
-    )
+    return pb.ScoreRequest(version=VERSION, samples=encode_samples(samples, encode_medium))
 
 
 def _lacks_media(score: pb.SampleScore) -> bool:

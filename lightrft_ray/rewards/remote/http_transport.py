@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Sequence
 import aiohttp
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_secret
+from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_token
 from lightrft_ray.rewards.remote.faults import FaultKind, RemoteFault
 from lightrft_ray.rewards.remote.json_protocol import decode_answer, encode_request
 from lightrft_ray.rewards.sample import RewardSample, SampleScore
@@ -16,6 +16,7 @@ _MB = 2**20
 _OK, _TOO_MANY, _UNAVAILABLE = 200, 429, 503
 _TRANSIENT_BELOW_500 = (408, 425)  # too slow, too early
 _REFUSED = (401, 403, 404, 405, 501)
+_UNWELCOME = (401, 403)
 _SHOWN = 200  # characters of an error's text
 
 
@@ -28,7 +29,7 @@ class HttpTransport:
         self._config = config
         self._limit = config.remote_max_message_mb * _MB
         self._headers = {"Content-Type": "application/json"}
-        token = read_secret(config.remote_token_file, "remote_token_file")
+        token = read_token(config)
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token.decode()}"
         self._tls = _tls_context(config) if config.is_secure else True
@@ -52,6 +53,19 @@ class HttpTransport:
             content = await self._post(address, request.body, timeout)
             yield decode_answer(content, request.samples)
 
+    async def check(self, address: str, timeout: float) -> None:
+        """Ask for the address. Any answer will do, as it takes POST alone, but a refusal."""
+        session = self._open_session()
+        limit = aiohttp.ClientTimeout(total=timeout)
+        try:
+            async with session.get(
+                address, ssl=self._tls, allow_redirects=False, timeout=limit
+            ) as response:
+                if response.status in _UNWELCOME:
+                    raise _status_fault(response, await self._read(response))
+        except aiohttp.ClientError as error:
+            raise _connection_fault(error) from error
+
     async def close(self) -> None:
         """Close all connections."""
         if self._session is not None:
@@ -59,25 +73,23 @@ class HttpTransport:
             self._session = None
 
     async def _post(self, address: str, body: bytes, timeout: float) -> bytes:
-        if self._session is None:
-            self._session = aiohttp.ClientSession(headers=self._headers)
+        session = self._open_session()
+        limit = aiohttp.ClientTimeout(total=timeout)
         try:
-            async with self._session.post(
-                address,
-                data=body,
-                ssl=self._tls,
-                allow_redirects=False,
-                timeout=aiohttp.ClientTimeout(total=timeout),
+            async with session.post(
+                address, data=body, ssl=self._tls, allow_redirects=False, timeout=limit
             ) as response:
                 content = await self._read(response)
-        except aiohttp.ClientSSLError as error:
-            raise RemoteFault(FaultKind.REFUSED, f"TLS: {error}") from error
         except aiohttp.ClientError as error:
-            message = f"{type(error).__name__}: {error}"
-            raise RemoteFault(FaultKind.TRANSIENT, message) from error
+            raise _connection_fault(error) from error
         if response.status != _OK:
             raise _status_fault(response, content)
         return content
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(headers=self._headers)
+        return self._session
 
     async def _read(self, response: aiohttp.ClientResponse) -> bytes:
         content = bytearray()
@@ -90,6 +102,12 @@ class HttpTransport:
                     f"{self._config.remote_max_message_mb}",
                 )
         return bytes(content)
+
+
+def _connection_fault(error: aiohttp.ClientError) -> RemoteFault:
+    if isinstance(error, aiohttp.ClientSSLError):
+        return RemoteFault(FaultKind.REFUSED, f"TLS: {error}")
+    return RemoteFault(FaultKind.TRANSIENT, f"{type(error).__name__}: {error}")
 
 
 def _status_fault(response: aiohttp.ClientResponse, content: bytes) -> RemoteFault:

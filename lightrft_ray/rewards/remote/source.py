@@ -12,6 +12,7 @@ from lightrft_ray.config.remote_reward import RemoteRewardConfig
 from lightrft_ray.rewards.remote.attempts import Attempts
 from lightrft_ray.rewards.remote.batches import plan_batches
 from lightrft_ray.rewards.remote.cache import ScoreCache
+from lightrft_ray.rewards.remote.start_check import check_servers
 from lightrft_ray.rewards.remote.statistics import RemoteFigures, RemoteStatistics
 from lightrft_ray.rewards.remote.transport import Transport
 from lightrft_ray.rewards.sample import RewardSample, SampleScore
@@ -29,6 +30,10 @@ class RemoteSource:
         self._statistics = RemoteStatistics()
         self._attempts = Attempts(config, transport, self._statistics)
         self._cache = ScoreCache(config.remote_cache_size)
+
+    async def check(self) -> None:
+        """UserError for a server that refuses this client, and if none can be reached."""
+        await check_servers(self._config, self._transport)
 
     async def score(self, samples: Sequence[RewardSample]) -> list[SampleScore]:
         """Scores in the order of the samples, within `remote_deadline`.

@@ -20,5 +20,8 @@ class Transport(Protocol):
         Raises RemoteFault.
         """
 
+    async def check(self, address: str, timeout: float) -> None:
+        """Ask for nothing but whether the server would answer. Raises RemoteFault if not."""
+
     async def close(self) -> None:
         """Close all connections."""

@@ -138,8 +138,7 @@ class Batcher:
         _hand_out(entries, scores)
 
     async def _call(self, entries: Sequence[_Entry]) -> list[SampleScore]:
-        # Clients choose their ids; within a call they have to differ.
-        samples = [replace(e.sample, sample_id=str(i)) for i, e in enumerate(entries)]
+        samples = _with_different_ids([entry.sample for entry in entries])
         try:
             async with asyncio.timeout(self._config.batch_timeout):
                 scores = await self._source.score(samples)
@@ -152,6 +151,13 @@ class Batcher:
         return scores
 
 
+def _with_different_ids(samples: list[RewardSample]) -> list[RewardSample]:
+    """Samples for one call: clients choose their ids, and may choose the same."""
+    if len({sample.sample_id for sample in samples}) == len(samples):
+        return samples
+    return [replace(sample, sample_id=str(index)) for index, sample in enumerate(samples)]
+
+
 def _all_failed(samples: Sequence[RewardSample], reason: str) -> list[SampleScore]:
     return [failed(sample.sample_id, reason) for sample in samples]
 
@@ -161,6 +167,7 @@ def _hand_out(entries: Sequence[_Entry], scores: Sequence[SampleScore]) -> None:
     parts: dict[int, tuple[_Request, list[SampleScore]]] = {}
     for entry, score in zip(entries, scores, strict=True):
         _, part = parts.setdefault(id(entry.request), (entry.request, []))
-        part.append(replace(score, sample_id=entry.sample.sample_id))
+        own = entry.sample.sample_id
+        part.append(score if score.sample_id == own else replace(score, sample_id=own))
     for request, part in parts.values():
         request.parts.put_nowait(part)

@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_secret
+from lightrft_ray.config.remote_reward import RemoteRewardConfig, read_secret, read_token
 
 
 def _of(**settings: Any) -> RemoteRewardConfig:
@@ -35,6 +35,11 @@ def test_addresses_are_split_and_know_their_protocol() -> None:
         ({"remote_rm_url": "http://a", "remote_streaming": True}, "does nothing over HTTP"),
         ({"remote_rm_url": "grpc://a:1", "remote_query_key": "queries"}, "nothing over gRPC"),
         ({"remote_rm_url": "grpc://a:1", "remote_token_file": "t"}, "travel to a unencrypted"),
+        ({"remote_rm_url": "grpc://a:1", "remote_token_env": "T"}, "travel to a unencrypted"),
+        (
+            {"remote_rm_url": "grpcs://a:1", "remote_token_env": "T", "remote_token_file": "t"},
+            "both give a token",
+        ),
         ({"remote_rm_url": "grpc://a:1", "remote_tls_ca": "ca"}, "does nothing without TLS"),
         ({"remote_rm_url": "grpcs://a:1", "remote_tls_key": "k"}, "belong together"),
         ({"remote_rm_url": "grpc://a:1", "remote_score_range": (1, 0)}, "reversed or empty"),
@@ -60,3 +65,13 @@ def test_secrets_are_read_from_files(tmp_path: Path) -> None:
         read_secret(str(token), "remote_token_file")
     with pytest.raises(UserError, match="cannot be read"):
         read_secret(str(tmp_path / "none"), "remote_token_file")
+
+
+def test_a_token_comes_from_a_variable_that_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = _of(remote_rm_url="grpcs://a:1", remote_token_env="REWARD_TOKEN")
+    with pytest.raises(UserError, match="REWARD_TOKEN: the environment variable is not set"):
+        read_token(config)
+    monkeypatch.setenv("REWARD_TOKEN", "abc")
+    assert read_token(config) == b"abc"
+    assert "abc" not in str(config.model_dump())
+    assert read_token(_of()) is None

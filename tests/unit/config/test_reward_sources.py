@@ -60,6 +60,11 @@ def test_a_recipe_on_the_command_line() -> None:
             "  models: {a: {pretrain: m}}",
             "reward.models and reward.functions both name a",
         ),
+        (
+            "recipes: {default: {a: 1}}\n"
+            "  remotes: {a: {remote_rm_url: 'grpc://a:1', remote_deadline: 61}}",
+            "reward.remotes.a: remote_deadline 61 is beyond reward.reward_timeout 60",
+        ),
         ("reward_fn: f.py\n  recipes: {default: {a: 1}}", "f.py does nothing with reward.recipes"),
         (
             "recipes: {default: {a: 1}}\n  models: {a: {pretrain: m, max_images: 1}}",
@@ -68,6 +73,11 @@ def test_a_recipe_on_the_command_line() -> None:
         (
             "recipes: {default: {a: 1}}\n  models: {a: {pretrain: m, kind: judge}}",
             "a judge needs its question: set template",
+        ),
+        (
+            "recipes: {default: {a: 1}}\n"
+            "  models: {a: {pretrain: m, kind: judge, template: x, max_new_tokens: 4096}}",
+            "max_new_tokens 4096 leaves the question none of max_model_len 4096",
         ),
         (
             "recipes: {default: {a: 1}}\n  models: {a: {pretrain: m, gpus_per_worker: 1.5}}",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.config.load_serve_reward import load_serve_config
+from lightrft_ray.config.load_serve_reward import describe_settings, load_serve_config
 
 
 def _file(folder: Path, content: str) -> Path:
@@ -70,3 +70,15 @@ def test_mistakes_are_one_line(tmp_path: Path, content: str, reason: str) -> Non
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot read the configuration file .*none\.yaml"):
         load_serve_config(tmp_path / "none.yaml")
+
+
+def test_every_setting_is_explained() -> None:
+    text = describe_settings()
+    assert max(map(len, text.splitlines())) <= 100
+    for line in (
+        "server: Where and to whom it is served.",
+        "  port int (default: 50051)",
+        "  metrics_port int|null (default: null)",
+        "      PEM file of the certificate's key.",
+    ):
+        assert line in text.splitlines(), line

@@ -148,7 +148,7 @@ def test_images_that_a_batch_has_only_as_pixels_are_an_error(tiny_folder: Path) 
     own = maker(tiny_folder, reward_fn=lambda images: [0.0] * len(images))
     samples = own.generate_samples(*_INPUTS)[1]
     samples.raw_images = None
-    with pytest.raises(UserError, match="raw_images has 0 images, image_num counts 6"):
+    with pytest.raises(ValueError, match="image_num counts 6 images, raw_images has 0"):
         own.make_experience(samples)
 
 
@@ -214,10 +214,34 @@ def test_a_file_with_a_reward_function(tiny_folder: Path, tmp_path: Path) -> Non
 def test_rewards_come_from_one_known_place(tiny_folder: Path) -> None:
     with pytest.raises(UserError, match="not from reward_model and reward_fn"):
         maker(tiny_folder, reward_model=_ConstantReward(1.0))
-    with pytest.raises(UserError, match="give either the addresses of one service or the path"):
-        maker(tiny_folder, reward_fn=None, remote_rm_url=["http://host", "rule.py"])
-    with pytest.raises(UserError, match="remote_rm_url 'ftp://host' is no address"):
-        maker(tiny_folder, reward_fn=None, remote_rm_url=["ftp://host"])
+    with pytest.raises(UserError, match=r"remote_rm_url 'host' is no address.*or give the path"):
+        maker(tiny_folder, reward_fn=None, remote_rm_url=["host"])
     nowhere = maker(tiny_folder, reward_fn=None)
     with pytest.raises(UserError, match="no rewards: give one of"):
         nowhere.make_experience(nowhere.generate_samples(*_INPUTS)[0])
+
+
+def test_rewards_of_tokens_reach_the_advantages(tiny_folder: Path) -> None:
+    """By REINFORCE they are sums of what is to come; batches differ in width, and one has none."""
+
+    def stepwise(response: str, label: str, response_token_ids: list[int]) -> Any:
+        if label == "text":
+            return 0.25
+        return {
+            "score": 1.0,
+            "token_scores": [0.5 * (k + 1) for k in range(len(response_token_ids))],
+        }
+
+    settings = strategy(advantage_estimator="reinforce", init_kl_coef=0.0, whiten_advantages=False)
+    own = maker(tiny_folder, reward_fn=stepwise, strategy=settings)
+    experiences = own.make_experience_list(*_INPUTS)
+    assert [each.info["labels"][0] for each in experiences] == ["text", "image", "images"]
+    for experience in experiences:
+        assert experience.info is not None and "process_rewards" not in experience.info
+        rows = zip(experience.advantages, experience.action_mask, experience.info["labels"])  # noqa: B905
+        for advantages, mask, label in rows:
+            count = int(mask.sum())
+            own_rewards = [0.0 if label == "text" else 0.5 * (k + 1) for k in range(count)]
+            own_rewards[-1] += 0.25 if label == "text" else 1.0
+            to_go = [sum(own_rewards[k:]) for k in range(count)]
+            torch.testing.assert_close(advantages[mask], torch.tensor(to_go))

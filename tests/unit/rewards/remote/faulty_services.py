@@ -91,6 +91,12 @@ def _swell(response: pb.ScoreResponse) -> None:
     response.scores[0].reward.components["x" * 2**21] = 1
 
 
+def _lack(response: pb.ScoreResponse) -> None:
+    """Say of all samples that their images are not here, however often they were sent."""
+    for score in response.scores:
+        score.error.code = pb.SampleError.MEDIA_NOT_FOUND
+
+
 def _other_version(response: pb.ScoreResponse) -> None:
     response.version.major = 2
 
@@ -104,6 +110,7 @@ _SPOIL_GRPC: dict[str, Callable[[pb.ScoreResponse], None]] = {
     "answers nothing": lambda response: response.scores[0].ClearField("result"),
     "answers too much": _swell,
     "speaks version 2": _other_version,
+    "keeps no images": _lack,
 }
 
 _SPOIL_HTTP: dict[str, Callable[[list[Any]], object]] = {
