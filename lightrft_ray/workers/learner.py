@@ -105,22 +105,19 @@ class PolicyLearner:
         `sampling` None is the distribution that the rollouts are sampled from. A collective under
         ZeRO-3: every rank must call it with as many micro-batches.
         """
-        self._trainable.engine.eval()
-        size = self._config.trainer.micro_rollout_batch_size
-        distribution = sampling or self._sampling
-        return score_actions(
-            groups, size, self._rows, lambda rows: self._trainable.engine(rows, distribution)[0]
-        )
+        return self._score(groups, sampling or self._sampling)[0]
 
     def log_probs_and_entropy(self, groups: Sequence[GroupTokens]) -> np.ndarray:
         """As `log_probs`, with the entropies in a second row: (2, M) float32."""
+        return self._score(groups, self._sampling)
+
+    def _score(self, groups: Sequence[GroupTokens], sampling: Sampling) -> np.ndarray:
         self._trainable.engine.eval()
-        size = self._config.trainer.micro_rollout_batch_size
         return score_actions(
             groups,
-            size,
+            self._config.trainer.micro_rollout_batch_size,
             self._rows,
-            lambda rows: torch.stack(self._trainable.engine(rows, self._sampling)),
+            lambda rows: torch.stack(self._trainable.engine(rows, sampling)),
         )
 
     def export_weights(self) -> list[tuple[BucketSpec, ObjectRef]]:
