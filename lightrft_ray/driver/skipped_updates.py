@@ -57,10 +57,12 @@ class SkippedUpdates:
         self._kept += 1
 
     def _error(self, role: str, step: int, result: StepResult) -> UserError:
+        what = "gradient" if result.loss_is_finite else "loss"
         return UserError(
             f"{self._in_row[role]} {role} updates in a row, up to step {step}, had a loss or "
-            f"gradient that is not finite (gradient norm {result.grad_norm:g} at learning rate "
-            f"{result.learning_rate:g}) and were skipped; their batches are in {self._folder}: "
+            f"gradient that is not finite (the last one's {what}, at gradient norm "
+            f"{result.grad_norm:g} and learning rate {result.learning_rate:g}) and were skipped; "
+            f"their batches are in {self._folder}: "
             f"lower {_REMEDIES[role]}, or raise trainer.max_skipped_in_row"
         )
 
