@@ -14,7 +14,7 @@ def named_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Te
     every rank must run through the whole iteration. A tensor is valid until the next is taken.
     """
     for group in _parameter_groups(model, gather_bytes):
-        with _gathered([parameter for _, parameter in group]):
+        with gathered([parameter for _, parameter in group]):
             for name, parameter in group:
                 yield name, parameter.data
 
@@ -22,6 +22,21 @@ def named_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Te
 def full_state_dict(weights: Iterable[tuple[str, Tensor]], *, keep: bool) -> dict[str, Tensor]:
     """Copies of all weights on the CPU; empty where `keep` is false, after the same iteration."""
     return {name: tensor.detach().cpu().clone() for name, tensor in weights if keep}
+
+
+def gathered(
+    parameters: list[nn.Parameter], modifier_rank: int | None = None
+) -> AbstractContextManager[object]:
+    """Whole parameters inside, whatever the ZeRO stage; a collective under ZeRO-3.
+
+    What `modifier_rank` writes into them is kept on all ranks; None is for reading.
+    """
+    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
+        return nullcontext()
+    import deepspeed  # slow to import, and only learners have it loaded
+
+    with torch.no_grad():
+        return deepspeed.zero.GatheredParameters(parameters, modifier_rank=modifier_rank)
 
 
 def _parameter_groups(
@@ -43,12 +58,3 @@ def _parameter_groups(
 def _full_numel(parameter: nn.Parameter) -> int:
     """Elements of the whole parameter: ZeRO-3 leaves an empty placeholder and `ds_numel`."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))
-
-
-def _gathered(parameters: list[nn.Parameter]) -> AbstractContextManager[object]:
-    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
-        return nullcontext()
-    import deepspeed  # slow to import, and only learners have it loaded
-
-    with torch.no_grad():
-        return deepspeed.zero.GatheredParameters(parameters, modifier_rank=None)
