@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import PretrainedConfig
+from transformers import PretrainedConfig, PreTrainedTokenizerBase
 
 from lightrft_ray.config import ModelConfig, RunConfig, UserError
+from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
 from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
 from lightrft_ray.data.processing import (
@@ -17,6 +18,7 @@ from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
 from lightrft_ray.models.families import forbidden_token_ids
 from lightrft_ray.models.loading import load_config, sees_images
 from lightrft_ray.models.positions import position_rule
+from lightrft_ray.models.routers import check_routers
 from lightrft_ray.models.token_models import Sampling
 from lightrft_ray.rewards.loading import load_reward
 from lightrft_ray.workers.devices import model_source
@@ -33,11 +35,14 @@ class RunInputs:
     pad_token_id: int
     stop_token_id: int
     canary_answer: tuple[int, ...]
+    demonstrations: tuple[Demonstration, ...] = ()
 
     @property
     def max_images(self) -> int:
         """The largest number of images of a prompt."""
-        return max(len(prompt.images) for prompt in (*self.train_prompts, *self.eval_prompts))
+        taught = (each.prompt for each in self.demonstrations)
+        prompts = (*self.train_prompts, *self.eval_prompts, *taught)
+        return max(len(prompt.images) for prompt in prompts)
 
 
 def resolve_checkpoints(config: RunConfig) -> RunConfig:
@@ -61,20 +66,25 @@ def check_inputs(config: RunConfig) -> RunInputs:
     train, evaluation, bad_rows = _read_data(config)
     model = config.model
     hf_config = _check_checkpoints(config)
-    _check_images(model, sees_images(hf_config), [*train, *evaluation])
+    if config.algorithm.aux_loss_coef > 0:
+        check_routers(hf_config, f"model.pretrain {model.pretrain}")
     processor = load_processor(model.pretrain, model.trust_remote_code)
     PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     tokenizer = tokenizer_of(processor)
+    taught, bad_demonstrations = _read_demonstrations(config, tokenizer)
+    prompts = [*train, *evaluation, *(each.prompt for each in taught)]
+    _check_images(model, sees_images(hf_config), prompts)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]
     return RunInputs(
         train_prompts=tuple(train),
         eval_prompts=tuple(evaluation),
-        bad_rows=bad_rows,
+        bad_rows=bad_rows + bad_demonstrations,
         sampling=Sampling(config.rollout.temperature, forbidden_token_ids(hf_config)),
         pad_token_id=int(pad),
         stop_token_id=int(tokenizer.eos_token_id),
         canary_answer=tuple(answer[: config.rollout.generate_max_len]),
+        demonstrations=tuple(taught),
     )
 
 
@@ -123,6 +133,22 @@ def _read(config: RunConfig, path: Path, limit: int | None) -> tuple[list[Prompt
     root = None if data.image_root is None else Path(data.image_root)
     prompts, bad = read_prompts(path, keys, root, data.max_bad_fraction)
     return prompts[:limit], len(bad)
+
+
+def _read_demonstrations(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase
+) -> tuple[list[Demonstration], int]:
+    data = config.data
+    if data.pretrain_data is None:
+        return [], 0
+    return read_demonstrations(
+        Path(data.pretrain_data),
+        PromptKeys(data.input_key, data.image_key, reference=data.output_key),
+        None if data.image_root is None else Path(data.image_root),
+        tokenizer,
+        max_tokens=config.rollout.generate_max_len,
+        max_bad_fraction=data.max_bad_fraction,
+    )
 
 
 def _check_images(model: ModelConfig, can_see: bool, prompts: list[Prompt]) -> None:

@@ -70,6 +70,16 @@ def test_too_many_in_a_row_stop_the_run_with_the_cause(tmp_path: Path) -> None:
         assert part in message
 
 
+@pytest.mark.parametrize(("loss_is_finite", "cause"), [(True, "gradient"), (False, "loss")])
+def test_the_cause_is_the_loss_or_the_gradient(
+    tmp_path: Path, loss_is_finite: bool, cause: str
+) -> None:
+    watch = SkippedUpdates(tmp_path, max_in_row=1)
+    result = StepResult(_INF, 0.5, skipped=True, loss_is_finite=loss_is_finite)
+    with pytest.raises(UserError, match=f"the last one's {cause}, at gradient norm inf"):
+        watch.check("value", 1, [[_batch(1)]], [result])
+
+
 def test_rare_faults_do_not_fill_the_disk(tmp_path: Path) -> None:
     watch = SkippedUpdates(tmp_path, max_in_row=2)
     for step in range(skipped_updates._MOST_KEPT + 5):

@@ -176,6 +176,16 @@ def test_the_value_loss_is_clipped_around_the_old_value() -> None:
     assert 0 < clipped < 1
 
 
+def test_values_may_change_freely_without_a_clip() -> None:
+    loss, _, metrics = _all_rows(
+        _value(AlgorithmConfig(advantage_estimator="gae", value_clip=None))
+    )
+    current, returns = (_tensor(seed).double().tolist() for seed in (6, 4))
+    expected = _slow_mean(lambda i, t: (current[i][t] - returns[i][t]) ** 2 / 2)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    assert metrics["clip_fraction"] == 0
+
+
 _BOUND: dict[str, dict[str, tuple[str, float]]] = {  # argument -> (setting, value)
     "ppo": {"eps_low": ("eps_clip", 0.1), "eps_high": ("eps_clip_high", 0.3)},
     "ppo_dual_clip": {
