@@ -12,6 +12,7 @@ from torch import Tensor
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.workers.batches import RankBatch
 from lightrft_ray.workers.deepspeed_engine import StepResult
+from lightrft_ray.workers.messages import GroupTokens
 
 _MOST_KEPT = 20  # batches: a run that skips now and then must not fill the disk
 
@@ -74,16 +75,22 @@ def _as_plain(batches: Sequence[RankBatch], result: StepResult) -> dict[str, obj
         "denominators": asdict(batches[0].denominators),
         "kl_coef": batches[0].kl_coef,
         "ranks": [
-            {
-                "prompt_ids": [_as_tensor(group.prompt_ids) for group in batch.groups],
-                "responses": [
-                    [_as_tensor(response) for response in group.responses] for group in batch.groups
-                ],
-                "experience": _tensors(batch),
-            }
+            {**_tokens(batch.groups), "experience": _tensors(batch), **_demonstrations(batch)}
             for batch in batches
         ],
     }
+
+
+def _tokens(groups: Sequence[GroupTokens]) -> dict[str, object]:
+    return {
+        "prompt_ids": [_as_tensor(group.prompt_ids) for group in groups],
+        "responses": [[_as_tensor(each) for each in group.responses] for group in groups],
+    }
+
+
+def _demonstrations(batch: RankBatch) -> dict[str, object]:
+    taught = batch.demonstrations
+    return {} if taught is None else {"demonstrations": _tokens(taught.groups)}
 
 
 def _tensors(batch: RankBatch) -> dict[str, Tensor]:
