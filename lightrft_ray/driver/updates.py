@@ -28,7 +28,7 @@ class Updater:
     ) -> None:
         self._config = config
         self._workers = workers
-        self._demonstrations = (
+        self.demonstrations = (
             DemonstrationFeed(config, demonstrations, workers.generator) if demonstrations else None
         )
         folder = RunFolder(Path(config.output_dir)).skipped_updates
@@ -90,9 +90,9 @@ class Updater:
 
     def _with_demonstrations(self, passes: list[list[RankBatch]]) -> list[list[RankBatch]]:
         """The same, with each update's own demonstrations where the run has any."""
-        if self._demonstrations is None:
+        if self.demonstrations is None:
             return passes
-        drawn = self._demonstrations.next_batches(updates=len(passes[0]), ranks=len(passes))
+        drawn = self.demonstrations.next_batches(updates=len(passes[0]), ranks=len(passes))
         return [
             [replace(batch, demonstrations=own) for batch, own in zip(share, added, strict=True)]
             for share, added in zip(passes, drawn, strict=True)

@@ -44,8 +44,9 @@ class TokenPolicy(nn.Module):
         third tensor `with_router_loss` is that of `routers.router_loss`.
         """
         wanted = {"output_router_logits": True} if with_router_loss else {}
-        output = _run(self.model.base_model, rows, self.model.dtype, **wanted)
-        hidden = _action_hidden_states(output, rows)
+        hidden, output = _action_hidden_states(
+            self.model.base_model, rows, self.model.dtype, **wanted
+        )
         head = self.model.get_output_embeddings()
         distribution = sampled_distribution(
             head(hidden),
@@ -70,28 +71,31 @@ class TokenCritic(nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         """Values (N, A) float32, 0 behind a response's end."""
-        hidden = _action_hidden_states(_run(self.backbone, rows, self.backbone.dtype), rows)
+        hidden, _ = _action_hidden_states(self.backbone, rows, self.backbone.dtype)
         return _to_actions(self.value_head(hidden.float())[:, 0], rows)
 
 
-def _run(backbone: nn.Module, rows: Rows, dtype: torch.dtype, **wanted: bool) -> ModelOutput:
-    """The backbone's output, with what is `wanted`; `dtype` is the one that it computes in."""
-    return backbone(
+def _action_hidden_states(
+    backbone: nn.Module, rows: Rows, dtype: torch.dtype, **wanted: bool
+) -> tuple[Tensor, ModelOutput]:
+    """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A).
+
+    `dtype` is the one that the backbone computes in. Its output comes with them, and holds what is
+    `wanted`.
+    """
+    output = backbone(
+        **wanted,
         input_ids=rows.input_ids,
         attention_mask=_model_mask(rows.attention_mask, dtype),
         position_ids=rows.position_ids,
         use_cache=False,
         **rows.media,
-        **wanted,
     )
-
-
-def _action_hidden_states(output: ModelOutput, rows: Rows) -> Tensor:
-    """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A)."""
     columns = rows.action_columns[rows.action_mask]
     # Not by [columns]: the samples of a group share the prompt's last column, and the backward pass
     # of indexing adds them up in whatever order threads come. index_select adds in order.
-    return output["last_hidden_state"].flatten(0, 1).index_select(0, columns)
+    hidden = output.last_hidden_state.flatten(0, 1).index_select(0, columns)
+    return hidden, output
 
 
 def _model_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
