@@ -14,7 +14,7 @@ _KL_BIAS = {
 
 def warnings(config: RunConfig) -> list[str]:
     """One line for each doubtful combination of settings, with the reason and the remedy."""
-    return [*_of_the_kl(config), *_of_reinforce(config)]
+    return [*_of_the_kl(config), *_of_reinforce(config), *_of_the_average(config)]
 
 
 def _of_the_kl(config: RunConfig) -> list[str]:
@@ -37,4 +37,13 @@ def _of_reinforce(config: RunConfig) -> list[str]:
         "algorithm.policy_loss reinforce is for the policy that sampled, and a step makes "
         f"{config.updates_per_step} updates of it (trainer.max_epochs, trainer.train_batch_size); "
         "ppo corrects for that"
+    ]
+
+
+def _of_the_average(config: RunConfig) -> list[str]:
+    if not config.trainer.enable_ema or config.evaluation.eval_ema:
+        return []
+    return [
+        "trainer.enable_ema writes the average of the weights to hf_checkpoint, and eval/accuracy "
+        "is that of the weights themselves; evaluation.eval_ema true evaluates the average"
     ]

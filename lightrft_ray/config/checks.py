@@ -10,9 +10,11 @@ from math import gcd, lcm
 from pathlib import Path
 
 from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
+from lightrft_ray.config.fields import Section, reject_changed
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.sections import (
     DataConfig,
+    EvaluationConfig,
     ModelConfig,
     PlacementConfig,
     RolloutConfig,
@@ -32,18 +34,36 @@ def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None
         )
 
 
-def check_auxiliary_models(model: ModelConfig, algorithm: AlgorithmConfig) -> None:
+def check_reference(model: ModelConfig, algorithm: AlgorithmConfig) -> None:
     """A checkpoint named for a model that the run does not use is a misunderstanding."""
     if model.ref_pretrain is not None and algorithm.init_kl_coef == 0:
         raise ValueError(
             "model.ref_pretrain is set but algorithm.init_kl_coef 0 uses no reference: "
             "set algorithm.init_kl_coef above 0, or model.ref_pretrain to null"
         )
-    if model.critic_pretrain is not None and algorithm.advantage_estimator != "gae":
-        raise ValueError(
-            "model.critic_pretrain is set but algorithm.advantage_estimator "
-            f"{algorithm.advantage_estimator} uses no critic: "
-            "set algorithm.advantage_estimator to gae, or model.critic_pretrain to null"
+
+
+def check_critic(
+    model: ModelConfig,
+    trainer: TrainerConfig,
+    placement: PlacementConfig,
+    algorithm: AlgorithmConfig,
+) -> None:
+    """Settings of a critic that nobody asks for; ESTIMATOR_SETTINGS has those of the algorithm."""
+    if algorithm.advantage_estimator == "gae":
+        return
+    of_critic: tuple[tuple[Section, str], ...] = (
+        (model, "model.critic_pretrain"),
+        (trainer, "trainer.critic_learning_rate"),
+        (trainer, "trainer.critic_warmup_steps"),
+        (placement, "placement.critic_num_gpus_per_node"),
+    )
+    for section, name in of_critic:
+        reject_changed(
+            section,
+            name,
+            f"algorithm.advantage_estimator {algorithm.advantage_estimator}, which has no critic",
+            "algorithm.advantage_estimator to gae",
         )
 
 
@@ -139,6 +159,21 @@ def check_train_batch(
             )
 
 
+def check_demonstrations(
+    data: DataConfig, algorithm: AlgorithmConfig, trainer: TrainerConfig, ranks: int
+) -> None:
+    """Settings of a supervised loss need its data, and the learner's `ranks` get equal shares."""
+    if data.pretrain_data is None:
+        used_with_data = ((algorithm, "algorithm.ptx_coef"), (trainer, "trainer.ptx_batch_size"))
+        for section, name in (*used_with_data, (data, "data.output_key")):
+            reject_changed(section, name, "data.pretrain_data null", "data.pretrain_data to a file")
+    elif trainer.ptx_batch_size is not None and trainer.ptx_batch_size % ranks:
+        raise ValueError(
+            f"trainer.ptx_batch_size {trainer.ptx_batch_size} does not divide over {ranks} learner "
+            f"ranks (placement): set trainer.ptx_batch_size to a multiple of {ranks}"
+        )
+
+
 def check_micro_batch(trainer: TrainerConfig, ranks: Mapping[str, int]) -> None:
     """A rank's share of an optimizer step divides into micro-batches; `ranks` as above."""
     batch, micro = trainer.train_batch_size, trainer.micro_train_batch_size
@@ -154,19 +189,22 @@ def check_micro_batch(trainer: TrainerConfig, ranks: Mapping[str, int]) -> None:
             )
 
 
-def check_critic_warmup(trainer: TrainerConfig, algorithm: AlgorithmConfig) -> None:
-    """There must be a critic to warm up, and a step left for the policy."""
+def check_critic_warmup(trainer: TrainerConfig) -> None:
+    """The critic's warm-up leaves steps for the policy."""
     warmup, steps = trainer.critic_warmup_steps, trainer.num_steps
-    if warmup > 0 and algorithm.advantage_estimator != "gae":
-        raise ValueError(
-            f"trainer.critic_warmup_steps {warmup} is set but algorithm.advantage_estimator "
-            f"{algorithm.advantage_estimator} uses no critic: set "
-            "algorithm.advantage_estimator to gae, or trainer.critic_warmup_steps to 0"
-        )
     if warmup >= steps:
         raise ValueError(
             f"trainer.critic_warmup_steps {warmup} leaves the policy none of "
             f"trainer.num_steps {steps}: set trainer.critic_warmup_steps below {steps}"
+        )
+
+
+def check_evaluated_average(evaluation: EvaluationConfig, trainer: TrainerConfig) -> None:
+    """Only an average that is kept can be evaluated."""
+    if evaluation.eval_ema and not trainer.enable_ema:
+        raise ValueError(
+            "evaluation.eval_ema evaluates the average that trainer.enable_ema keeps: set "
+            "trainer.enable_ema to true, or evaluation.eval_ema to false"
         )
 
 
@@ -188,6 +226,7 @@ def check_overwriting(output_dir: str, model: ModelConfig, data: DataConfig) -> 
         "model.critic_pretrain": model.critic_pretrain,
         "data.prompt_data": data.prompt_data,
         "data.eval_data": data.eval_data,
+        "data.pretrain_data": data.pretrain_data,
     }
     for name, path in inputs.items():
         if path is None or path.startswith(_EMBEDDED) or not _lies_in(path, output_dir):

@@ -44,6 +44,18 @@ def reject_unused(
         )
 
 
+def reject_changed(section: Section, name: str, reason: str, remedy: str) -> None:
+    """ValueError for a setting that differs from its default and does nothing with `reason`.
+
+    `name` is dotted; `remedy` says what to set instead of taking the setting back.
+    """
+    leaf = name.rpartition(".")[2]
+    default = type(section).model_fields[leaf].default
+    if getattr(section, leaf) != default:
+        neutral = "null" if default is None else default
+        raise ValueError(f"{name} does nothing with {reason}: set {name} to {neutral}, or {remedy}")
+
+
 def no_staleness_yet(value: int) -> int:
     """Accept 0 alone; ValueError for a staleness that no run can honour yet."""
     if value != 0:

@@ -7,13 +7,16 @@ from pydantic import NonNegativeInt, model_validator
 from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.checks import (
     check_attention,
-    check_auxiliary_models,
     check_cpu_ranks,
+    check_critic,
     check_critic_warmup,
+    check_demonstrations,
+    check_evaluated_average,
     check_group_size,
     check_kl,
     check_micro_batch,
     check_overwriting,
+    check_reference,
     check_row_layout,
     check_shaping,
     check_train_batch,
@@ -91,6 +94,11 @@ class RunConfig(Section):
         return self.trainer.max_epochs * (self.samples_per_step // self.trainer.train_batch_size)
 
     @property
+    def demonstrations_per_update(self) -> int:
+        """Demonstrations of an optimizer step where the run has any; all ranks together."""
+        return self.trainer.ptx_batch_size or self.trainer.train_batch_size
+
+    @property
     def optimizer_steps(self) -> int:
         """Optimizer steps of the policy in the whole run: the length of its schedule."""
         steps = self.trainer.num_steps - self.trainer.critic_warmup_steps
@@ -111,14 +119,17 @@ class RunConfig(Section):
         check_group_size(self.rollout, self.algorithm)
         check_kl(self.algorithm)
         check_shaping(self.reward, self.rollout, self.algorithm)
-        check_auxiliary_models(self.model, self.algorithm)
+        check_reference(self.model, self.algorithm)
+        check_critic(self.model, self.trainer, self.placement, self.algorithm)
         check_attention(self.model, self.placement, groups)
         check_row_layout(self.model, self.trainer)
         check_cpu_ranks(self.placement, groups)
         check_train_batch(self.samples_per_step, self.trainer, ranks)
         check_micro_batch(self.trainer, ranks)
-        check_critic_warmup(self.trainer, self.algorithm)
+        check_demonstrations(self.data, self.algorithm, self.trainer, self.learner_ranks)
+        check_critic_warmup(self.trainer)
         check_warmup(self.trainer, self.optimizer_steps)
+        check_evaluated_average(self.evaluation, self.trainer)
         if self.overwrite_output:
             check_overwriting(self.output_dir, self.model, self.data)
         return self

@@ -80,6 +80,10 @@ class DataConfig(Section):
     """Column of the reference answer."""
     label_key: NonEmptyStr = "label"
     """Column of the label that a reward function may choose by."""
+    pretrain_data: NonEmptyStr | None = None
+    """Demonstrations for a supervised loss beside the policy's: a JSONL file (null: none)."""
+    output_key: NonEmptyStr = "response"
+    """Column of the response in pretrain_data."""
     image_root: NonEmptyStr | None = None
     """Folder that relative image paths start from (null: the file's folder)."""
     system_prompt: str | None = None
@@ -167,6 +171,8 @@ class TrainerConfig(Section):
     """Passes over the samples of a step."""
     train_batch_size: PositiveInt = 256
     """Samples of an optimizer step, all ranks together."""
+    ptx_batch_size: PositiveInt | None = None
+    """Demonstrations of an optimizer step, all ranks together (null: train_batch_size)."""
     micro_train_batch_size: PositiveInt = 256
     """Samples of one forward and backward pass on one rank."""
     micro_rollout_batch_size: PositiveInt = 256
@@ -188,13 +194,31 @@ class TrainerConfig(Section):
     max_norm: PositiveFloat = 1.0
     """Gradient norm past which gradients are scaled down."""
     max_skipped_in_row: PositiveInt = 10
-    """Updates in a row without a finite gradient after which the run stops."""
+    """Updates in a row without a finite loss and gradient after which the run stops."""
+    enable_ema: bool = False
+    """Keep a moving average of the policy's weights, for hf_checkpoint."""
+    ema_beta: AdamBeta | None = None
+    """Share of the average that an update keeps (null: 0.992)."""
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(require_integer)] = 1
     """DeepSpeed ZeRO stage: what the ranks share out among them."""
     row_layout: Literal["shared_prefix", "padded"] = "shared_prefix"
     """Rows of a micro-batch: a prompt and all its samples in one, or each sample in its own."""
     learner_timeout: PositiveFloat = 600
     """Seconds to wait for one call of a learner, reference or critic."""
+
+    @property
+    def averaging_beta(self) -> float:
+        """`ema_beta` with its default filled in."""
+        return 0.992 if self.ema_beta is None else self.ema_beta
+
+    @model_validator(mode="after")
+    def _average_is_kept(self) -> Self:
+        if self.ema_beta is not None and not self.enable_ema:
+            raise ValueError(
+                "trainer.ema_beta does nothing without trainer.enable_ema: set "
+                "trainer.enable_ema to true, or trainer.ema_beta to null"
+            )
+        return self
 
 
 class EvaluationConfig(Section):
@@ -206,6 +230,8 @@ class EvaluationConfig(Section):
     """Sampling temperature of evaluation (0: greedy)."""
     eval_generate_max_len: PositiveInt | None = None
     """Longest response in evaluation, in tokens (null: generate_max_len)."""
+    eval_ema: bool = False
+    """Evaluate the moving average of the weights (enable_ema), published for that alone."""
 
 
 class SyncConfig(Section):

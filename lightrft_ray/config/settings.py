@@ -23,6 +23,10 @@ _NO_TRUNCATION = (
     "sampled; use temperature"
 )
 _REFUSED = {leaf: f"rollout.{leaf}: {_NO_TRUNCATION}" for leaf in ("top_p", "top_k")}
+_REFUSED["use_kl_in_reward"] = (
+    "algorithm.use_kl_in_reward: the KL is in the loss or in the reward and never in both: set "
+    "algorithm.use_kl_loss to false for the reward, or to true for the loss"
+)
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class TrainingLoop:
         self._scorer = Scorer(config, workers)
         self._selection = RewardSelection(config, self._rollouts, self._scorer)
         self._assembler = Assembler(config)
-        self._updater = Updater(config, workers)
+        self._updater = Updater(config, workers, inputs.demonstrations)
         self._publisher = WeightPublisher(
             config,
             workers.learner,
@@ -121,9 +121,18 @@ class TrainingLoop:
     def _evaluate(self, watch: Stopwatch) -> Record:
         if not self._evaluator.has_prompts:
             return {}
+        record = self._swap_average(watch)
         with watch.phase("eval"):
             evaluation = self._evaluator.evaluate()
-        return {"eval/accuracy": evaluation.accuracy, "eval/samples": evaluation.samples}
+        record |= {"eval/accuracy": evaluation.accuracy, "eval/samples": evaluation.samples}
+        return record | self._swap_average(watch)
+
+    def _swap_average(self, watch: Stopwatch) -> Record:
+        """Publish the average of the weights, or back what it was swapped with."""
+        if not self._config.evaluation.eval_ema:
+            return {}
+        self._workers.learner.call("swap_average")
+        return self._publish(watch)
 
     def _finish(self, record: Record, watch: Stopwatch) -> Record:
         record |= self._rollouts.account.as_record() | {"data/skipped": self._bad_rows}

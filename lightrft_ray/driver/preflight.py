@@ -3,7 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 from lightrft_ray.config import RunConfig
+from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
 from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
 from lightrft_ray.data.processing import (
@@ -21,6 +24,7 @@ from lightrft_ray.driver.model_checks import (
 )
 from lightrft_ray.driver.reward_checks import check_rewards
 from lightrft_ray.models.families import forbidden_token_ids
+from lightrft_ray.models.routers import check_routers
 from lightrft_ray.models.token_models import Sampling
 from lightrft_ray.rewards.recipes import check_labels
 
@@ -36,11 +40,14 @@ class RunInputs:
     pad_token_id: int
     stop_token_id: int
     canary_answer: tuple[int, ...]
+    demonstrations: tuple[Demonstration, ...] = ()
 
     @property
     def max_images(self) -> int:
         """The largest number of images of a prompt."""
-        return max(len(prompt.images) for prompt in (*self.train_prompts, *self.eval_prompts))
+        taught = (each.prompt for each in self.demonstrations)
+        prompts = (*self.train_prompts, *self.eval_prompts, *taught)
+        return max(len(prompt.images) for prompt in prompts)
 
 
 def resolve_checkpoints(config: RunConfig) -> RunConfig:
@@ -65,25 +72,29 @@ def check_inputs(config: RunConfig) -> RunInputs:
     check_labels(config.reward, (prompt.label for prompt in (*train, *evaluation)))
     model = config.model
     configs = checkpoint_configs(config)
+    if config.algorithm.aux_loss_coef > 0:
+        check_routers(configs["model.pretrain"], f"model.pretrain {model.pretrain}")
     paths = {name: getattr(model, name.removeprefix("model.")) for name in configs}
-    check_sight(configs, paths, [*train, *evaluation])
     processor = load_processor(model.pretrain, model.trust_remote_code)
     encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     check_tokens(configs, paths, processor, encoder, train[0])
     check_freezing(config)
     check_layout(config, configs, paths)
     tokenizer = tokenizer_of(processor)
+    taught, bad_demonstrations = _read_demonstrations(config, tokenizer)
+    check_sight(configs, paths, [*train, *evaluation, *(each.prompt for each in taught)])
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]
     forbidden = forbidden_token_ids(configs["model.pretrain"])
     return RunInputs(
         train_prompts=tuple(train),
         eval_prompts=tuple(evaluation),
-        bad_rows=bad_rows,
+        bad_rows=bad_rows + bad_demonstrations,
         sampling=Sampling(config.rollout.temperature, forbidden),
         pad_token_id=int(pad),
         stop_token_id=int(tokenizer.eos_token_id),
         canary_answer=tuple(answer[: config.rollout.generate_max_len]),
+        demonstrations=tuple(taught),
     )
 
 
@@ -118,6 +129,22 @@ def _read(config: RunConfig, path: Path, limit: int | None) -> tuple[list[Prompt
     root = None if data.image_root is None else Path(data.image_root)
     prompts, bad = read_prompts(path, keys, root, data.max_bad_fraction)
     return prompts[:limit], len(bad)
+
+
+def _read_demonstrations(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase
+) -> tuple[list[Demonstration], int]:
+    data = config.data
+    if data.pretrain_data is None:
+        return [], 0
+    return read_demonstrations(
+        Path(data.pretrain_data),
+        PromptKeys(data.input_key, data.image_key, reference=data.output_key),
+        None if data.image_root is None else Path(data.image_root),
+        tokenizer,
+        max_tokens=config.rollout.generate_max_len,
+        max_bad_fraction=data.max_bad_fraction,
+    )
 
 
 def _cache_dir(config: RunConfig) -> Path | None:

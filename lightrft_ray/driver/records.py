@@ -22,6 +22,8 @@ Record = dict[str, float]
 _POLICY_METRICS = {
     "approx_kl_k3": "policy/approx_kl",
     "clip_frac_dual": "policy/clip_fraction_dual",
+    "ptx_loss": "policy/ptx_loss",
+    "aux_loss": "policy/aux_loss",
     "entropy": "policy/entropy",
 }
 _MISMATCH_METRICS = {
@@ -122,6 +124,7 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     record = {
         f"{role}/loss": values["loss"],
         f"{role}/grad_norm": sum(applied) / len(applied) if applied else float("nan"),
+        f"{role}/learning_rate": results[-1].learning_rate,
         f"{role}/skipped_updates": sum(result.skipped for result in results),
     }
     if role == "value":
@@ -130,9 +133,7 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     record |= _named(merged, _MISMATCH_METRICS)
     if "clip_frac_low" in values:  # some losses clip nothing
         record["policy/clip_fraction"] = values["clip_frac_low"] + values["clip_frac_high"]
-    return record | {
-        "policy/learning_rate": results[-1].learning_rate,
-    }
+    return record
 
 
 def assembly_record(metrics: Metrics) -> Record:

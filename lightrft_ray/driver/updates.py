@@ -5,6 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.data.demonstrations import Demonstration
+from lightrft_ray.driver.demonstrations import DemonstrationFeed
 from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.records import update_record
 from lightrft_ray.driver.skipped_updates import SkippedUpdates
@@ -21,9 +23,14 @@ Record = dict[str, float]
 class Updater:
     """Divides experience over the ranks and has them train on it."""
 
-    def __init__(self, config: RunConfig, workers: Workers) -> None:
+    def __init__(
+        self, config: RunConfig, workers: Workers, demonstrations: Sequence[Demonstration] = ()
+    ) -> None:
         self._config = config
         self._workers = workers
+        self.demonstrations = (
+            DemonstrationFeed(config, demonstrations, workers.generator) if demonstrations else None
+        )
         folder = RunFolder(Path(config.output_dir)).skipped_updates
         self._skipped = SkippedUpdates(folder, config.trainer.max_skipped_in_row)
 
@@ -42,6 +49,8 @@ class Updater:
         pending = []
         for role, group in self._trained(step):
             passes = self._passes(groups, experience, ranks=len(group), kl_coef=kl_coef)
+            if role == "policy":
+                passes = self._with_demonstrations(passes)
             pending.append((role, group, passes, group.start_each("train", passes)))
         record: Record = {}
         for role, group, passes, references in pending:
@@ -78,3 +87,13 @@ class Updater:
         repeats = self._config.trainer.max_epochs - 1
         again = [[replace(batch, is_first=False) for batch in share] for share in first]
         return [share + rest * repeats for share, rest in zip(first, again, strict=True)]
+
+    def _with_demonstrations(self, passes: list[list[RankBatch]]) -> list[list[RankBatch]]:
+        """The same, with each update's own demonstrations where the run has any."""
+        if self.demonstrations is None:
+            return passes
+        drawn = self.demonstrations.next_batches(updates=len(passes[0]), ranks=len(passes))
+        return [
+            [replace(batch, demonstrations=own) for batch, own in zip(share, added, strict=True)]
+            for share, added in zip(passes, drawn, strict=True)
+        ]

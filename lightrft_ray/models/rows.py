@@ -31,11 +31,6 @@ class PromptGroup:
     responses: Sequence[Tensor]
     media: Mapping[str, Tensor]
 
-    @property
-    def token_count(self) -> int:
-        """Tokens of a shared-prefix row."""
-        return len(self.prompt_ids) + sum(len(response) for response in self.responses)
-
 
 @dataclass(frozen=True)
 class Rows:

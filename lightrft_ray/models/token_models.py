@@ -6,9 +6,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.utils.generic import ModelOutput
 
 from lightrft_ray.models.families import media_inputs, token_type_inputs
 from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
+from lightrft_ray.models.routers import router_loss
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.value_head import new_value_head
 
@@ -29,14 +31,23 @@ class TokenPolicy(nn.Module):
         self.model = model
 
     def forward(
-        self, rows: Rows, sampling: Sampling, *, trains_entropy: bool = False
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        rows: Rows,
+        sampling: Sampling,
+        *,
+        trains_entropy: bool = False,
+        with_router_loss: bool = False,
+    ) -> tuple[Tensor, ...]:
         """Log-probs (N, A) float32 of the actions and entropies (N, A).
 
         Both are 0 behind a response's end. Logits exist only for the actions. Entropies have a
-        gradient only with `trains_entropy`, as it keeps one more (actions, vocabulary) tensor.
+        gradient only with `trains_entropy`, as it keeps one more (actions, vocabulary) tensor. The
+        third tensor `with_router_loss` is that of `routers.router_loss`.
         """
-        hidden = _action_hidden_states(self.model.base_model, rows, self.model.dtype)
+        wanted = {"output_router_logits": True} if with_router_loss else {}
+        hidden, output = _action_hidden_states(
+            self.model.base_model, rows, self.model.dtype, **wanted
+        )
         head = self.model.get_output_embeddings()
         distribution = sampled_distribution(
             head(hidden),
@@ -45,7 +56,10 @@ class TokenPolicy(nn.Module):
         )
         log_probs = token_log_probs(distribution, rows.action_ids[rows.action_mask])
         entropy = token_entropy(distribution if trains_entropy else distribution.detach())
-        return _to_actions(log_probs, rows), _to_actions(entropy, rows)
+        per_action = _to_actions(log_probs, rows), _to_actions(entropy, rows)
+        if not with_router_loss:
+            return per_action
+        return *per_action, router_loss(output["router_logits"], rows, self.model.config)
 
 
 class TokenCritic(nn.Module):
@@ -58,16 +72,20 @@ class TokenCritic(nn.Module):
 
     def forward(self, rows: Rows) -> Tensor:
         """Values (N, A) float32, 0 behind a response's end."""
-        hidden = _action_hidden_states(self.backbone, rows, self.backbone.dtype)
+        hidden, _ = _action_hidden_states(self.backbone, rows, self.backbone.dtype)
         return _to_actions(self.value_head(hidden.float())[:, 0], rows)
 
 
-def _action_hidden_states(backbone: nn.Module, rows: Rows, dtype: torch.dtype) -> Tensor:
+def _action_hidden_states(
+    backbone: nn.Module, rows: Rows, dtype: torch.dtype, **wanted: bool
+) -> tuple[Tensor, ModelOutput]:
     """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A).
 
-    `dtype` is the one that the backbone computes in.
+    `dtype` is the one that the backbone computes in. Its output comes with them, and holds what is
+    `wanted`.
     """
     output = backbone(
+        **wanted,
         input_ids=rows.input_ids,
         attention_mask=_model_mask(rows.attention_mask, dtype),
         position_ids=rows.position_ids,
@@ -78,7 +96,8 @@ def _action_hidden_states(backbone: nn.Module, rows: Rows, dtype: torch.dtype) -
     columns = rows.action_columns[rows.action_mask]
     # Not by [columns]: the samples of a group share the prompt's last column, and the backward pass
     # of indexing adds them up in whatever order threads come. index_select adds in order.
-    return output.last_hidden_state.flatten(0, 1).index_select(0, columns)
+    hidden = output.last_hidden_state.flatten(0, 1).index_select(0, columns)
+    return hidden, output
 
 
 def _model_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -88,6 +88,14 @@ METRICS: dict[str, Metric] = {
         "nats", "estimated KL between the policy before and after the step's updates", "none"
     ),
     "policy/entropy": Metric("nats", "mean entropy of the next-token distribution", "none"),
+    "policy/ptx_loss": Metric(
+        "nats", "mean -log-prob of a demonstrated token (pretrain_data), before ptx_coef", "down"
+    ),
+    "policy/aux_loss": Metric(
+        "1",
+        "load-balancing loss of the experts, before aux_loss_coef; balanced: experts a token",
+        "down",
+    ),
     "policy/grad_norm": Metric("norm", "policy gradient norm before clipping", "none"),
     "policy/learning_rate": Metric("1", "policy learning rate of the step's last update", "none"),
     "policy/skipped_updates": Metric(
@@ -96,6 +104,7 @@ METRICS: dict[str, Metric] = {
     "value/loss": Metric("loss", "value loss", "down"),
     "value/clip_fraction": Metric("fraction", "values whose change was clipped", "none"),
     "value/grad_norm": Metric("norm", "critic gradient norm before clipping", "none"),
+    "value/learning_rate": Metric("1", "critic learning rate of the step's last update", "none"),
     "value/skipped_updates": Metric(
         "updates", "critic updates left out because the loss or gradient was not finite", "down"
     ),

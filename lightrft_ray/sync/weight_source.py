@@ -27,7 +27,7 @@ def named_weights(
     every rank must run through the whole iteration. A tensor is valid until the next is taken.
     """
     for group in _parameter_groups(model, gather_bytes, leave_out):
-        with _gathered([parameter for _, parameter in group]):
+        with gathered([parameter for _, parameter in group]):
             for name, parameter in group:
                 yield name, parameter.data
 
@@ -53,6 +53,21 @@ def full_state_dict(weights: Iterable[tuple[str, Tensor]], *, keep: bool) -> dic
     return {name: tensor.detach().cpu().clone() for name, tensor in weights if keep}
 
 
+def gathered(
+    parameters: list[nn.Parameter], modifier_rank: int | None = None
+) -> AbstractContextManager[object]:
+    """Whole parameters inside, whatever the ZeRO stage; a collective under ZeRO-3.
+
+    What `modifier_rank` writes into them is kept on all ranks; None is for reading.
+    """
+    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
+        return nullcontext()
+    import deepspeed  # slow to import, and only learners have it loaded
+
+    with torch.no_grad():
+        return deepspeed.zero.GatheredParameters(parameters, modifier_rank=modifier_rank)
+
+
 def _parameter_groups(
     model: nn.Module, gather_bytes: int, leave_out: Collection[str] = ()
 ) -> Iterator[list[tuple[str, nn.Parameter]]]:
@@ -74,12 +89,3 @@ def _parameter_groups(
 def _full_numel(parameter: nn.Parameter) -> int:
     """Elements of the whole parameter: ZeRO-3 leaves an empty placeholder and `ds_numel`."""
     return int(getattr(parameter, "ds_numel", parameter.numel()))
-
-
-def _gathered(parameters: list[nn.Parameter]) -> AbstractContextManager[object]:
-    if not any(hasattr(parameter, "ds_id") for parameter in parameters):
-        return nullcontext()
-    import deepspeed  # slow to import, and only learners have it loaded
-
-    with torch.no_grad():
-        return deepspeed.zero.GatheredParameters(parameters, modifier_rank=None)

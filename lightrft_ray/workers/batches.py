@@ -24,6 +24,14 @@ _PER_ACTION_INFO = ("token_weights",)  # of `experience.info`
 
 
 @dataclass(frozen=True)
+class DemonstrationBatch:
+    """One rank's demonstrations of an optimizer step; `n_tokens` counts those of all ranks."""
+
+    groups: tuple[GroupTokens, ...]
+    n_tokens: int
+
+
+@dataclass(frozen=True)
 class RankBatch:
     """One rank's share of an optimizer step.
 
@@ -37,6 +45,7 @@ class RankBatch:
     denominators: Denominators
     kl_coef: float
     is_first: bool
+    demonstrations: DemonstrationBatch | None = None
 
 
 @dataclass(frozen=True)
@@ -63,8 +72,11 @@ class RowBuilder:
 
 def micro_batches(
     batch: RankBatch, size: int, builder: RowBuilder
-) -> Iterator[tuple[Rows, ExperienceVL]]:
-    """(rows, experience) of at most `size` samples each, built one at a time."""
+) -> Iterator[tuple[Rows, ExperienceVL | None]]:
+    """(rows, experience) of at most `size` samples each, built one at a time.
+
+    Demonstrations come last; None is in the place of their experience.
+    """
     start = 0
     for groups in split_micro_batches(batch.groups, size):
         rows = builder.build(groups)
@@ -72,6 +84,9 @@ def micro_batches(
         part = select_samples(batch.experience, slice(start, start + count), width)
         yield rows, part.to_device(builder.device)
         start += count
+    if batch.demonstrations is not None:
+        for groups in split_micro_batches(batch.demonstrations.groups, size):
+            yield builder.build(groups), None
 
 
 def select_samples(

@@ -99,6 +99,11 @@ class GroupTokens:
         """Response tokens of all samples."""
         return sum(len(response) for response in self.responses)
 
+    @property
+    def token_count(self) -> int:
+        """Tokens of a row in which the samples share the prompt."""
+        return len(self.prompt_ids) + self.action_count
+
     def select(self, start: int, stop: int) -> "GroupTokens":
         """The group with the samples [start, stop) alone."""
         return GroupTokens(self.prompt_ids, self.responses[start:stop], self.media)

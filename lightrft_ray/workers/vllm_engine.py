@@ -22,6 +22,7 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from lightrft_ray.config import DataFault, RunConfig
+from lightrft_ray.data.demonstrations import Demonstration
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.freezing import Freezing, freeze
@@ -91,6 +92,12 @@ class VllmEngine:
             for each in pending
         ]
 
+    async def encode(
+        self, demonstrations: Sequence[Demonstration]
+    ) -> list[GroupTokens | DataFault]:
+        """Demonstrations as models take them, or why one cannot be used; nothing is sampled."""
+        return list(await asyncio.gather(*map(self._encode, demonstrations)))
+
     async def score_prompt(
         self, prompt: Prompt, continuation: Sequence[int]
     ) -> tuple[GroupTokens, np.ndarray]:
@@ -141,6 +148,14 @@ class VllmEngine:
     def stop(self) -> None:
         """End the engine's processes."""
         self._engine.shutdown()
+
+    async def _encode(self, demonstration: Demonstration) -> GroupTokens | DataFault:
+        try:
+            rendered = await self._renderer.render(demonstration.prompt)
+        except DataFault as fault:
+            return fault
+        responses = (demonstration.response_ids,)
+        return GroupTokens(rendered.token_ids, responses, _put(rendered.media()))
 
     async def _render(self, task: PromptTask) -> tuple[PromptTask, RenderedPrompt] | SkippedPrompt:
         try:

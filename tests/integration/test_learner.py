@@ -15,10 +15,12 @@ from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.preflight import RunInputs, resolve_checkpoints
+from lightrft_ray.models.token_models import Sampling
 from lightrft_ray.sync.buckets import unpack_bucket
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import merge_metrics, metric_values
 from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.batches import DemonstrationBatch
 from lightrft_ray.workers.deepspeed_engine import ProcessGroup
 from lightrft_ray.workers.learner import PolicyLearner
 from lightrft_ray.workers.messages import GroupTokens
@@ -111,6 +113,10 @@ def _train(
         kl_coef=0,
         horizon=5,
     )
+    shares = [
+        [replace(batch, demonstrations=own) for batch in share]
+        for share, own in zip(shares, _demonstrations(groups, len(learner)), strict=True)
+    ]
     answers = learner.wait(learner.start_each("train", shares))
     merged: dict = {}
     for metrics, _ in answers:
@@ -119,6 +125,17 @@ def _train(
     skipped = {result.skipped for _, (result,) in answers}
     assert len(skipped) == 1, "ranks disagree on whether the step was applied"
     return metric_values(merged), norms.pop(), skipped.pop()
+
+
+def _taught(groups: list[GroupTokens]) -> list[GroupTokens]:
+    """The first sample of each group, as a demonstration."""
+    return [group.select(0, 1) for group in groups]
+
+
+def _demonstrations(groups: list[GroupTokens], ranks: int) -> list[DemonstrationBatch]:
+    taught = _taught(groups)
+    n_tokens = sum(group.action_count for group in taught)
+    return [DemonstrationBatch(tuple(taught[rank::ranks]), n_tokens) for rank in range(ranks)]
 
 
 def _weights(learner: ActorGroup) -> dict[str, torch.Tensor]:
@@ -169,11 +186,13 @@ def test_a_step_that_is_not_finite_is_skipped_on_all_ranks(
 def test_the_first_step_is_the_same(
     learners: dict[str, ActorGroup], groups: list[GroupTokens], experience: ExperienceVL
 ) -> None:
-    """Loss, gradient norm and the weights it leads to."""
+    """Loss, gradient norm and the weights it leads to, with demonstrations mixed in."""
+    log_probs = learners["one rank, stage 0"].call("log_probs", _taught(groups), Sampling())[0]
     results = {name: _train(group, groups, experience) for name, group in learners.items()}
     weights = {name: _weights(group) for name, group in learners.items()}
     expected, norm, _ = results["one rank, stage 0"]
     assert norm > 0.1
+    assert expected["ptx_loss"] == pytest.approx(-log_probs.mean(), rel=1e-4)
     assert expected["clip_frac_low"] + expected["clip_frac_high"] > 0
     for name, (metrics, other_norm, skipped) in results.items():
         assert not skipped

@@ -107,8 +107,22 @@ def test_the_same_seed_gives_the_same_metrics(grpo: Path, tmp_path: Path) -> Non
 
 
 def test_ppo_trains_a_critic_and_pays_for_kl(tmp_path: Path) -> None:
+    """With demonstrations, one of them unusable, and an average of the weights."""
+    digits = resolve_embedded("embedded:digits")
+    taught = [json.loads(row) for row in (digits / "train.jsonl").read_text().splitlines()[:36]]
+    taught[7] |= {"id": "bad", "images": ["none.png"]}
+    (tmp_path / "taught.jsonl").write_text("".join(json.dumps(row) + "\n" for row in taught))
     result = launch(
         tmp_path / "ppo",
+        pretrain_data=tmp_path / "taught.jsonl",
+        image_root=digits,
+        output_key="reference",
+        ptx_coef=1.0,
+        ptx_batch_size=6,
+        enable_ema="true",
+        ema_beta=0.5,
+        eval_ema="true",
+        max_bad_fraction=0.2,
         advantage_estimator="gae",
         init_kl_coef=0.05,
         kl_estimator="k1",
@@ -123,8 +137,14 @@ def test_ppo_trains_a_critic_and_pays_for_kl(tmp_path: Path) -> None:
     for record in records:
         assert all(math.isfinite(value) for value in record.values())
         assert record["value/loss"] > 0
+        assert record["policy/ptx_loss"] > 0
+        assert record["policy/loss"] > record["policy/ptx_loss"] / 2
         assert record["advantage/std"] == pytest.approx(1, abs=1e-3)
         assert record["rollout/log_prob_gap_max"] < 1e-4
+    # The average and what it was swapped with, before and after the run.
+    assert records[-1]["publish/version"] == 3 + 2 * 2
+    averaged = AutoModelForImageTextToText.from_pretrained(tmp_path / "ppo" / "hf_checkpoint")
+    assert all(tensor.isfinite().all() for tensor in averaged.state_dict().values())
     summary = json.loads((tmp_path / "ppo" / "summary.json").read_text())
     assert summary["algorithm"] == "gae"
     assert summary["peak_rss_mb_by_role"].keys() >= {"critic", "reference"}

@@ -1,4 +1,4 @@
-"""Warnings: a KL is warned of exactly where its gradient is not that of the KL."""
+"""Warnings of what is allowed and doubtful; of a KL exactly where its gradient is not the KL's."""
 
 import math
 from typing import Literal
@@ -78,4 +78,12 @@ def test_reinforce_is_on_policy() -> None:
     (line,) = warnings(RunConfig.model_validate(tree))
     assert "2 updates" in line and "algorithm.policy_loss reinforce" in line
     trainer["max_epochs"] = 1
+    assert warnings(RunConfig.model_validate(tree)) == []
+
+
+def test_what_is_evaluated_and_what_is_exported_may_differ() -> None:
+    tree: dict[str, dict[str, object]] = {"trainer": {"enable_ema": True}}
+    (line,) = warnings(RunConfig.model_validate(tree))
+    assert "hf_checkpoint" in line and "evaluation.eval_ema true" in line
+    tree["evaluation"] = {"eval_ema": True}
     assert warnings(RunConfig.model_validate(tree)) == []

@@ -158,6 +158,13 @@ def test_truncated_sampling_is_refused_with_its_reason(write: WriteFile, leaf: s
         assert _message(None, (name, "1")) == reason
 
 
+def test_the_kl_has_one_place(write: WriteFile) -> None:
+    for path in (write("algorithm: {use_kl_in_reward: true, use_kl_loss: true}"), None):
+        message = _message(path, *([] if path else [("use_kl_in_reward", "true")]))
+        assert message.startswith("algorithm.use_kl_in_reward: the KL is in the loss or in the")
+        assert "algorithm.use_kl_loss to false for the reward" in message
+
+
 def test_a_contradiction_is_told_as_it_is() -> None:
     message = _message(None, ("gamma", "0.9"))
     assert message.startswith("algorithm.gamma does nothing")

@@ -52,6 +52,8 @@ def test_the_embedded_default_is_ready() -> None:
         ),
         ({"prompt_data": "/nowhere/data.jsonl"}, ["/nowhere/data.jsonl", "no such file"]),
         ({"eval_data": "/nowhere/eval.jsonl"}, ["/nowhere/eval.jsonl", "no such file"]),
+        ({"pretrain_data": "/nowhere/taught.jsonl"}, ["/nowhere/taught.jsonl", "no such file"]),
+        ({"aux_loss_coef": 0.01}, ["algorithm.aux_loss_coef", "model.pretrain", "no router"]),
         ({"reward_fn": "exactmatch"}, ["reward.reward_fn exactmatch", "exact_match"]),
         ({"reward_fn": "/nowhere/reward.py"}, ["/nowhere/reward.py", "no such file"]),
     ],
@@ -85,6 +87,18 @@ def test_bad_rows_within_the_limit_are_counted(tmp_path: Path) -> None:
     inputs = check_inputs(resolve_checkpoints(config))
     assert (len(inputs.train_prompts), inputs.bad_rows) == (9, 1)
     assert inputs.eval_prompts == ()
+
+
+def test_demonstrations_are_read_with_the_prompts(tmp_path: Path) -> None:
+    rows = [{"prompt": f"question {i}", "response": str(i)} for i in range(19)]
+    seen = {"prompt": "which?", "images": ["a.png", "b.png"], "response": "2"}
+    path = _data(tmp_path / "taught.jsonl", *rows, seen, {"prompt": "too long?", "response": 10**9})
+    config = _config(pretrain_data=path, eval_max_samples=1)
+    inputs = check_inputs(resolve_checkpoints(config))
+    assert (len(inputs.demonstrations), inputs.bad_rows) == (20, 1)
+    assert inputs.max_images == 2
+    for demonstration in inputs.demonstrations:
+        assert demonstration.response_ids[-1] == inputs.stop_token_id
 
 
 def test_images_for_a_model_that_takes_text_alone(tmp_path: Path) -> None:

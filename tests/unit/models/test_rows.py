@@ -98,10 +98,6 @@ def test_an_empty_response_is_refused(layout: RowLayout) -> None:
         build_rows([_GROUPS[1], empty], layout, TextPositions(), PAD)
 
 
-def test_tokens_of_a_shared_row_are_counted_once() -> None:
-    assert [group.token_count for group in _GROUPS] == [5, 6]
-
-
 def test_moving_rows_keeps_every_field() -> None:
     rows = build_rows([prompt_group(1, 4, [2], [(2, 4)])], "padded", TextPositions(), PAD)
     moved = rows.to(torch.device("meta"))

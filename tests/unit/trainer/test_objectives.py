@@ -171,6 +171,16 @@ def test_the_value_loss_is_clipped_around_the_old_value() -> None:
     assert 0 < clipped < 1
 
 
+def test_values_may_change_freely_without_a_clip() -> None:
+    loss, _, metrics = _all_rows(
+        _value(AlgorithmConfig(advantage_estimator="gae", value_clip=None))
+    )
+    current, returns = (_tensor(seed).double().tolist() for seed in (6, 4))
+    expected = _slow_mean(lambda i, t: (current[i][t] - returns[i][t]) ** 2 / 2)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
+    assert metrics["clip_fraction"] == 0
+
+
 @pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean"])
 def test_the_entropy_bonus_is_aggregated_like_the_loss(mode: Any) -> None:
     entropy = _tensor(7).requires_grad_()
