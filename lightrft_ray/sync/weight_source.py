@@ -42,7 +42,10 @@ def unpublished_names(model: nn.Module) -> frozenset[str]:
 
 
 def _unit(name: str) -> str:
-    """The layer of a parameter, joined as in vLLM."""
+    """The layer of a parameter, joined as in vLLM; all experts of a layer are one."""
+    before, experts, _ = name.partition(".experts.")
+    if experts:
+        return f"{before}.experts"
     layer = name.rpartition(".")[0]
     around, _, leaf = layer.rpartition(".")
     return f"{around}.{_JOINED_INTO.get(leaf, leaf)}"

@@ -4,6 +4,7 @@ import pytest
 import torch
 from batches import MIXED_GROUPS
 from tiny_models import PAD, text_model, vision_model
+from torch import nn
 from transformers import PreTrainedModel
 
 from lightrft_ray.config import ModelConfig
@@ -95,6 +96,19 @@ def test_layers_that_generators_join_are_published_whole() -> None:
         "model.layers.0.self_attn.o_proj.weight",
         *(f"model.layers.1.mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
     }
+
+
+def test_all_experts_of_a_layer_are_published_if_one_trains() -> None:
+    model = nn.ModuleDict(
+        {
+            "experts": nn.ModuleList([nn.Linear(2, 2) for _ in range(2)]),
+            "gate": nn.Linear(2, 2),
+        }
+    )
+    layer = nn.ModuleDict({"mlp": model})
+    layer.requires_grad_(False)
+    model["experts"][1].bias.requires_grad_(True)
+    assert unpublished_names(layer) == {"mlp.gate.weight", "mlp.gate.bias"}
 
 
 def test_names_are_known_without_weights(tmp_path) -> None:
