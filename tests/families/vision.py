@@ -247,6 +247,7 @@ _RECIPES = {
                 "image_token": "<image_soft_token>",
             },
             image="<start_of_image>",
+            plain=["\n", "\n\n", "\n\n\n", "\n\n\n\n"],  # which vLLM joins around an image
         ),
         _gemma3,
         _gemma_processor,

@@ -71,11 +71,11 @@ def set_environment() -> None:
     torch.set_num_threads(1)
 
 
-def compare(folder: str, freezing: Freezing) -> Gaps:
+def compare(folder: str, freezing: Freezing, shows_images: bool) -> Gaps:
     """Start an engine, sample, publish twice, and compare after each."""
     model = load_policy(ModelSource(folder)).eval()
     engine = _engine(folder, sees_images(model.config))
-    prompts = _render(engine, folder, sees_images(model.config))
+    prompts = _render(engine, folder, shows_images)
     fresh, before = _gap(engine, prompts, model)
     _shake(model)
     _publish(engine, model, [])
@@ -118,12 +118,12 @@ def _engine(folder: str, sees: bool) -> LLM:
     )
 
 
-def _render(engine: LLM, folder: str, sees: bool) -> list[RenderedPrompt]:
+def _render(engine: LLM, folder: str, shows_images: bool) -> list[RenderedPrompt]:
     """As a generator does: the processor runs once, in vLLM's renderer."""
     from lightrft_ray.workers.rendering import PromptRenderer
 
     prompts = [_prompt(Path(folder), ["tell me a story, a long one"], [])]
-    if sees:
+    if shows_images:
         prompts += [
             _prompt(Path(folder), ["what", None, "is it?"], [(84, 56)]),
             _prompt(Path(folder), [None, "and", None, "differ how?"], [(56, 84), (56, 56)]),
