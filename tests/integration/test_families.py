@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from multiprocessing.pool import Pool
 from pathlib import Path
 
-import family_engine
 import pytest
 from families.text import TEXT_FAMILIES, build_text
 from families.vision import VISION_FAMILIES, build_vision
 
 from lightrft_ray.models.freezing import Freezing
+from tests.integration import family_engine
 
 TIMEOUT = 300
 # vLLM's attention on CPU is causal, and Gemma 3's sees the whole image: its images are compared
