@@ -6,6 +6,7 @@ from pathlib import Path
 
 from families.text import SIZES, seeded
 from families.tokens import byte_tokenizer
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModelForImageTextToText,
@@ -296,5 +297,16 @@ def build_vision(family: str, folder: Path) -> PreTrainedModel:
     for name, value in special.items():
         setattr(model.generation_config, name, value)
     model.save_pretrained(folder)
+    _name_as_published(folder / "model.safetensors")
     recipe.processor(tokenizer).save_pretrained(folder)
     return model
+
+
+def _name_as_published(file: Path) -> None:
+    """Published SigLIP towers lie one level deeper than transformers saves those it made itself."""
+    weights = {
+        name.replace("vision_tower.", "vision_tower.vision_model."): weight
+        for name, weight in load_file(file).items()
+    }
+    if any("vision_model.encoder.layers.0.self_attn.q_proj" in name for name in weights):
+        save_file(weights, file, metadata={"format": "pt"})

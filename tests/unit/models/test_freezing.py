@@ -9,12 +9,13 @@ from transformers import PreTrainedModel
 
 from lightrft_ray.config import ModelConfig
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.models.checkpoint_names import checkpoint_names
 from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import ModelSource, policy_without_weights, trainable_parameters
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import build_rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
-from lightrft_ray.sync.weight_source import named_weights, unpublished_names
+from lightrft_ray.sync.weight_source import published_weights, unpublished_names
 
 
 def _frozen(model: PreTrainedModel) -> set[str]:
@@ -83,8 +84,9 @@ def test_only_what_trains_is_published() -> None:
     freeze(model, Freezing(vision_tower=True, embeddings=True))
     left_out = unpublished_names(model)
     assert left_out == _frozen(model)
-    published = [name for name, _ in named_weights(model, 10**6, leave_out=left_out)]
-    assert published == [name for name, weight in model.named_parameters() if weight.requires_grad]
+    trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    published = [name for name, _ in published_weights(model, 10**6)]
+    assert sorted(published) == checkpoint_names(model, trained)
 
 
 def test_layers_that_generators_join_are_published_whole() -> None:
