@@ -19,16 +19,16 @@ def checkpoint_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[
     """
     if not isinstance(model, PreTrainedModel):
         return dict(weights)
+    if not hasattr(model, "_weight_conversions"):  # sharded, or not from a checkpoint
+        model._weight_conversions = get_model_conversion_mapping(  # type: ignore[assignment]
+            model, add_legacy=False
+        )
     reverted: dict[str, Tensor] = revert_weight_conversion(model, dict(weights))
     return reverted
 
 
 def checkpoint_names(model: PreTrainedModel, names: Iterable[str]) -> list[str]:
     """What a checkpoint calls these weights, sorted; the model needs no weights of its own."""
-    if not hasattr(model, "_weight_conversions"):  # it did not come from a checkpoint
-        model._weight_conversions = get_model_conversion_mapping(  # type: ignore[assignment]
-            model, add_legacy=False
-        )
     shapes = {name: weight.shape for name, weight in model.named_parameters()}
     empty = {name: torch.empty(shapes[name], device="meta") for name in names}
     return sorted(checkpoint_weights(model, empty))
