@@ -105,7 +105,15 @@ def own_names(model: nn.Module, names: Sequence[str]) -> set[str]:
     mapper: WeightsMapper | None = getattr(model, "hf_to_vllm_mapper", None)
     mapped = list(names) if mapper is None else mapper.apply_list(list(names))
     wholes = {part: whole for whole, parts in JOINED.items() for part in parts}
-    return {*mapped, *(_joined(name, wholes) for name in mapped)}
+    experts = {_experts_of(name) for name in mapped} - {""}
+    of_experts = {own for own, _ in model.named_parameters() if _experts_of(own) in experts}
+    return {*mapped, *(_joined(name, wholes) for name in mapped), *of_experts}
+
+
+def _experts_of(name: str) -> str:
+    """Where the experts lie that a parameter belongs to; "" if to none."""
+    before, experts, _ = name.partition(".experts.")
+    return before if experts else ""
 
 
 def _joined(name: str, wholes: Mapping[str, str]) -> str:

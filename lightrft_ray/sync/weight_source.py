@@ -10,6 +10,8 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from lightrft_ray.models.checkpoint_names import checkpoint_weights
+
 # Layers that vLLM joins, by the last part of their names.
 JOINED = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
@@ -18,15 +20,21 @@ JOINED = {
 _JOINED_INTO = {part: whole for whole, parts in JOINED.items() for part in parts}
 
 
-def named_weights(
-    model: nn.Module, gather_bytes: int, *, leave_out: Collection[str] = ()
-) -> Iterator[tuple[str, Tensor]]:
+def published_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Tensor]]:
+    """What may have changed, by its name in a checkpoint; otherwise as `named_weights`."""
+    for group in _parameter_groups(model, gather_bytes, unpublished_names(model)):
+        with gathered([parameter for _, parameter in group]):
+            whole = {name: parameter.data for name, parameter in group}
+            yield from checkpoint_weights(model, whole).items()
+
+
+def named_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Tensor]]:
     """(Hugging Face name, full tensor) of each parameter, in order; tied weights once.
 
     Under ZeRO-3 parameters are gathered some `gather_bytes` at a time, which is a collective:
     every rank must run through the whole iteration. A tensor is valid until the next is taken.
     """
-    for group in _parameter_groups(model, gather_bytes, leave_out):
+    for group in _parameter_groups(model, gather_bytes):
         with gathered([parameter for _, parameter in group]):
             for name, parameter in group:
                 yield name, parameter.data
@@ -42,7 +50,10 @@ def unpublished_names(model: nn.Module) -> frozenset[str]:
 
 
 def _unit(name: str) -> str:
-    """The layer of a parameter, joined as in vLLM."""
+    """The layer of a parameter, joined as in vLLM; all experts of a layer are one."""
+    before, experts, _ = name.partition(".experts.")
+    if experts:
+        return f"{before}.experts"
     layer = name.rpartition(".")[0]
     around, _, leaf = layer.rpartition(".")
     return f"{around}.{_JOINED_INTO.get(leaf, leaf)}"

@@ -15,11 +15,7 @@ from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
-from lightrft_ray.sync.weight_source import (
-    full_state_dict,
-    named_weights,
-    unpublished_names,
-)
+from lightrft_ray.sync.weight_source import full_state_dict, named_weights, published_weights
 from lightrft_ray.trainer.auxiliary_losses import demonstration_loss, router_balance_loss
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics
@@ -174,7 +170,7 @@ class PolicyLearner:
         A collective under ZeRO-3: all ranks must call it.
         """
         bucket_bytes = self._config.sync.bucket_mb * _MB
-        weights = named_weights(self._model, bucket_bytes, leave_out=unpublished_names(self._model))
+        weights = published_weights(self._model, bucket_bytes)
         if self._rank > 0:
             for _ in weights:
                 pass

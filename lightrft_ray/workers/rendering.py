@@ -10,17 +10,13 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-import torch
 from vllm.inputs import EngineInput, TokensPrompt
 from vllm.renderers import BaseRenderer
 
 from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import PromptEncoder
 from lightrft_ray.data.prompts import Prompt
-from lightrft_ray.models.rows import concatenate_padded
-
-# What vLLM's models are told of images beside what transformers' models take.
-_OWN = ("num_patches", "image_num_patches", "image_token_id", "video_num_patches", "video_token_id")
+from lightrft_ray.workers.rendered_media import model_inputs
 
 
 @dataclass(frozen=True)
@@ -34,8 +30,7 @@ class RenderedPrompt:
         """Model inputs by name (pixel_values, image_grid_thw, …); None for text."""
         if self.engine_input["type"] != "multimodal":
             return None
-        data = self.engine_input["mm_kwargs"].get_data()
-        return model_inputs({name: value for name, value in data.items() if name not in _OWN})
+        return model_inputs(self.engine_input["mm_kwargs"].get_data())
 
     def behind_media(self) -> int:
         """The first token behind all placeholders; at least 1, as a first token has no log-prob."""
@@ -70,25 +65,3 @@ class PromptRenderer:
 
 def _expanded_ids(engine_input: EngineInput) -> Sequence[int]:
     return cast(Mapping[str, Sequence[int]], engine_input)["prompt_token_ids"]
-
-
-def model_inputs(media: Mapping[str, object]) -> dict[str, np.ndarray]:
-    """Processed media as transformers' models take them, from what vLLM's own are given."""
-    arrays = {name: _as_array(name, value) for name, value in media.items()}
-    if "pixel_attention_mask" not in arrays:
-        return arrays
-    # The Idefics 3 family: all tiles of a prompt lie in one row.
-    tiles = ("pixel_values", "pixel_attention_mask")
-    return {name: value[None] if name in tiles else value for name, value in arrays.items()}
-
-
-def _as_array(name: str, value: object) -> np.ndarray:
-    """numpy knows no bfloat16; models cast pixels to their own type anyway.
-
-    Images that are cut into different numbers of tiles come as a list: zeros fill it up.
-    """
-    if isinstance(value, list) and all(isinstance(part, torch.Tensor) for part in value):
-        value = concatenate_padded([part[None] for part in value])
-    if not isinstance(value, torch.Tensor):
-        raise TypeError(f"the processed media input {name} is no tensor: {type(value).__name__}")
-    return (value.float() if value.dtype == torch.bfloat16 else value).numpy()

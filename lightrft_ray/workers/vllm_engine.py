@@ -25,6 +25,7 @@ from lightrft_ray.config import DataFault, RunConfig
 from lightrft_ray.data.demonstrations import Demonstration
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.models.checkpoint_names import checkpoint_names
 from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import policy_without_weights
 from lightrft_ray.sync.buckets import BucketSpec, verify_checksum
@@ -248,13 +249,13 @@ def _log_probs_of(
 
 
 def frozen_names(config: RunConfig) -> list[str]:
-    """Weights of the policy that the learner will never publish."""
+    """Weights of the policy that the learner will never publish, by their names in a checkpoint."""
     freezing = Freezing.of_policy(config.model)
     if freezing == Freezing():
         return []
     model = policy_without_weights(model_source(config, config.model.pretrain))
     freeze(model, freezing)
-    return sorted(unpublished_names(model))
+    return checkpoint_names(model, unpublished_names(model))
 
 
 def _put(media: Mapping[str, np.ndarray] | None) -> ObjectRef | None:

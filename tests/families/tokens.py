@@ -10,9 +10,14 @@ END_OF_TEXT, END_OF_TURN = "<|endoftext|>", "<|im_end|>"
 
 
 def byte_tokenizer(
-    special: Sequence[str] = (), named: Mapping[str, str] | None = None, image: str = ""
+    special: Sequence[str] = (),
+    named: Mapping[str, str] | None = None,
+    image: str = "",
+    plain: Sequence[str] = (),
 ) -> Qwen2Tokenizer:
-    """`special` tokens, `named` ones as processors look them up, and how a chat spells an image."""
+    """`special` tokens, `named` ones as processors look them up, how a chat spells an image, and
+    `plain` words that are one token.
+    """
     tokenizer = Qwen2Tokenizer(
         vocab={byte: index for index, byte in enumerate(sorted(ByteLevel.alphabet()))},
         merges=[],
@@ -23,6 +28,7 @@ def byte_tokenizer(
     )
     own = [END_OF_TEXT, END_OF_TURN, *special]
     tokenizer.add_special_tokens({"additional_special_tokens": own}, False)
+    tokenizer.add_tokens(list(plain))
     tokenizer.chat_template = chat_template(image)
     return tokenizer
 

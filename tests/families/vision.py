@@ -4,26 +4,23 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from families.processors import (
+    gemma_processor,
+    idefics_processor,
+    internvl_processor,
+    llava_processor,
+    qwen_processor,
+)
 from families.text import SIZES, seeded
 from families.tokens import byte_tokenizer
+from safetensors.torch import load_file, save_file
 from transformers import (
     AutoConfig,
     AutoModelForImageTextToText,
-    Gemma3ImageProcessor,
-    Gemma3Processor,
-    GotOcr2ImageProcessor,
-    Idefics3ImageProcessor,
-    Idefics3Processor,
-    InternVLProcessor,
-    InternVLVideoProcessor,
-    LlavaOnevisionImageProcessor,
-    LlavaOnevisionProcessor,
-    LlavaOnevisionVideoProcessor,
     PreTrainedModel,
     ProcessorMixin,
     Qwen2_5_VLProcessor,
     Qwen2Tokenizer,
-    Qwen2VLImageProcessor,
     Qwen2VLProcessor,
     Qwen2VLVideoProcessor,
     Qwen3VLProcessor,
@@ -43,7 +40,6 @@ _SIGLIP = {
     "initializer_range": 0.15,
     "vision_use_head": False,
 }
-_IMAGE_SIDE = {"height": 56, "width": 56}
 
 
 @dataclass(frozen=True)
@@ -163,80 +159,22 @@ def _internvl(ids: dict[str, int]) -> dict[str, object]:
     }
 
 
-def _qwen_processor(
-    kind: type[ProcessorMixin], video: type, **sizes: int
-) -> Callable[[Qwen2Tokenizer], ProcessorMixin]:
-    def make(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
-        limits = {"min_pixels": 28 * 28, "max_pixels": 112 * 112, **sizes}
-        return kind(
-            image_processor=Qwen2VLImageProcessor(**limits),
-            tokenizer=tokenizer,
-            video_processor=video(**limits),
-            chat_template=tokenizer.chat_template,
-        )
-
-    return make
-
-
-def _llava_processor(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
-    side = {"height": 28, "width": 28}
-    pinpoints = [[28, 28], [28, 56], [56, 28], [56, 56]]
-    return LlavaOnevisionProcessor(
-        image_processor=LlavaOnevisionImageProcessor(size=side, image_grid_pinpoints=pinpoints),
-        tokenizer=tokenizer,
-        video_processor=LlavaOnevisionVideoProcessor(size=side),
-        num_image_tokens=4,
-        vision_feature_select_strategy="full",
-        chat_template=tokenizer.chat_template,
-    )
-
-
-def _gemma_processor(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
-    return Gemma3Processor(
-        image_processor=Gemma3ImageProcessor(size=_IMAGE_SIDE),
-        tokenizer=tokenizer,
-        chat_template=tokenizer.chat_template,
-        image_seq_length=4,
-    )
-
-
-def _idefics_processor(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
-    return Idefics3Processor(
-        image_processor=Idefics3ImageProcessor(
-            size={"longest_edge": 112}, max_image_size={"longest_edge": 56}
-        ),
-        tokenizer=tokenizer,
-        image_seq_len=4,
-        chat_template=tokenizer.chat_template,
-    )
-
-
-def _internvl_processor(tokenizer: Qwen2Tokenizer) -> ProcessorMixin:
-    return InternVLProcessor(
-        image_processor=GotOcr2ImageProcessor(size=_IMAGE_SIDE, crop_to_patches=True),
-        tokenizer=tokenizer,
-        video_processor=InternVLVideoProcessor(size=_IMAGE_SIDE),
-        image_seq_length=4,
-        chat_template=tokenizer.chat_template,
-    )
-
-
 _RECIPES = {
     "qwen2_vl": _Recipe(
-        _qwen_tokenizer, _qwen2_vl, _qwen_processor(Qwen2VLProcessor, Qwen2VLVideoProcessor)
+        _qwen_tokenizer, _qwen2_vl, qwen_processor(Qwen2VLProcessor, Qwen2VLVideoProcessor)
     ),
     "qwen2_5_vl": _Recipe(
-        _qwen_tokenizer, _qwen2_5_vl, _qwen_processor(Qwen2_5_VLProcessor, Qwen2VLVideoProcessor)
+        _qwen_tokenizer, _qwen2_5_vl, qwen_processor(Qwen2_5_VLProcessor, Qwen2VLVideoProcessor)
     ),
     "qwen3_vl": _Recipe(
         _qwen_tokenizer,
         _qwen3_vl,
-        _qwen_processor(Qwen3VLProcessor, Qwen3VLVideoProcessor, patch_size=14),
+        qwen_processor(Qwen3VLProcessor, Qwen3VLVideoProcessor, patch_size=14),
     ),
     "llava_onevision": _Recipe(
         lambda: byte_tokenizer(("<image>", "<video>"), image="<image>"),
         _llava_onevision,
-        _llava_processor,
+        llava_processor,
     ),
     "gemma3": _Recipe(
         lambda: byte_tokenizer(
@@ -247,9 +185,10 @@ _RECIPES = {
                 "image_token": "<image_soft_token>",
             },
             image="<start_of_image>",
+            plain=["\n", "\n\n", "\n\n\n", "\n\n\n\n"],  # which vLLM joins around an image
         ),
         _gemma3,
-        _gemma_processor,
+        gemma_processor,
     ),
     "idefics3": _Recipe(
         lambda: byte_tokenizer(
@@ -263,7 +202,7 @@ _RECIPES = {
             image="<image>",
         ),
         _idefics3,
-        _idefics_processor,
+        idefics_processor,
     ),
     "internvl": _Recipe(
         lambda: byte_tokenizer(
@@ -277,7 +216,7 @@ _RECIPES = {
             image="<IMG_CONTEXT>",
         ),
         _internvl,
-        _internvl_processor,
+        internvl_processor,
     ),
 }
 VISION_FAMILIES = tuple(_RECIPES)
@@ -295,5 +234,16 @@ def build_vision(family: str, folder: Path) -> PreTrainedModel:
     for name, value in special.items():
         setattr(model.generation_config, name, value)
     model.save_pretrained(folder)
+    _name_as_published(folder / "model.safetensors")
     recipe.processor(tokenizer).save_pretrained(folder)
     return model
+
+
+def _name_as_published(file: Path) -> None:
+    """Published SigLIP towers lie one level deeper than transformers saves those it made itself."""
+    weights = {
+        name.replace("vision_tower.", "vision_tower.vision_model."): weight
+        for name, weight in load_file(file).items()
+    }
+    if any("vision_model.encoder.layers.0.self_attn.q_proj" in name for name in weights):
+        save_file(weights, file, metadata={"format": "pt"})

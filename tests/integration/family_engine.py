@@ -21,6 +21,7 @@ from PIL import Image
 
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.models.checkpoint_names import checkpoint_names
 from lightrft_ray.models.families import forbidden_token_ids, shared_prefix_obstacle
 from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import ModelSource, load_policy, sees_images
@@ -29,7 +30,7 @@ from lightrft_ray.models.rows import PromptGroup, build_rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
 from lightrft_ray.sync.buckets import pack_buckets
 from lightrft_ray.sync.shared_buffer import SharedBuffer
-from lightrft_ray.sync.weight_source import named_weights, unpublished_names
+from lightrft_ray.sync.weight_source import published_weights, unpublished_names
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -71,11 +72,11 @@ def set_environment() -> None:
     torch.set_num_threads(1)
 
 
-def compare(folder: str, freezing: Freezing) -> Gaps:
+def compare(folder: str, freezing: Freezing, shows_images: bool) -> Gaps:
     """Start an engine, sample, publish twice, and compare after each."""
     model = load_policy(ModelSource(folder)).eval()
     engine = _engine(folder, sees_images(model.config))
-    prompts = _render(engine, folder, sees_images(model.config))
+    prompts = _render(engine, folder, shows_images)
     fresh, before = _gap(engine, prompts, model)
     _shake(model)
     _publish(engine, model, [])
@@ -83,7 +84,7 @@ def compare(folder: str, freezing: Freezing) -> Gaps:
     freeze(model, freezing)
     left_out = unpublished_names(model)
     _shake(model)
-    _publish(engine, model, sorted(left_out))
+    _publish(engine, model, checkpoint_names(model, left_out))
     partly, last = _gap(engine, prompts, model)
     engine.llm_engine.engine_core.shutdown()
     del engine
@@ -118,12 +119,12 @@ def _engine(folder: str, sees: bool) -> LLM:
     )
 
 
-def _render(engine: LLM, folder: str, sees: bool) -> list[RenderedPrompt]:
+def _render(engine: LLM, folder: str, shows_images: bool) -> list[RenderedPrompt]:
     """As a generator does: the processor runs once, in vLLM's renderer."""
     from lightrft_ray.workers.rendering import PromptRenderer
 
     prompts = [_prompt(Path(folder), ["tell me a story, a long one"], [])]
-    if sees:
+    if shows_images:
         prompts += [
             _prompt(Path(folder), ["what", None, "is it?"], [(84, 56)]),
             _prompt(Path(folder), [None, "and", None, "differ how?"], [(56, 84), (56, 56)]),
@@ -218,7 +219,7 @@ def _shake(model: PreTrainedModel) -> None:
 
 def _publish(engine: LLM, model: PreTrainedModel, left_out: list[str]) -> None:
     engine.init_weight_transfer_engine({"init_info": {"left_out": left_out}})
-    buckets = list(pack_buckets(named_weights(model, 10**6, leave_out=left_out), 10**5))
+    buckets = list(pack_buckets(published_weights(model, 10**6), 10**5))
     with SharedBuffer("family") as buffer:
         offsets = buffer.write([block for _, block in buckets])
         located = [(at, spec.to_dict()) for at, (spec, _) in zip(offsets, buckets, strict=True)]

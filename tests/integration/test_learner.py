@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import ray
 import torch
+from safetensors.torch import load_file
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
@@ -209,7 +210,8 @@ def test_ranks_without_an_image_keep_up(
     learners: dict[str, ActorGroup], groups: list[GroupTokens], experience: ExperienceVL
 ) -> None:
     """One prompt of four has an image: of two ranks that take turns, one always has none."""
-    blind = [replace(group, prompt_ids=group.prompt_ids[:8], media=None) for group in groups[1:]]
+    text = np.arange(65, 75)
+    blind = [replace(group, prompt_ids=text, media=None) for group in groups[1:]]
     mixed = [groups[0], *blind]
     answers = {name: group.call("log_probs", mixed)[0] for name, group in learners.items()}
     results = {name: _train(group, mixed, experience) for name, group in learners.items()}
@@ -223,11 +225,10 @@ def test_ranks_without_an_image_keep_up(
 def test_a_saved_policy_holds_every_weight(
     learners: dict[str, ActorGroup], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from transformers import AutoModelForImageTextToText
-
     for name in ("one rank, stage 0", "two ranks, stage 3"):
         folder = tmp_path_factory.mktemp("saved")
         learners[name].call("save_pretrained", str(folder))
-        saved = dict(AutoModelForImageTextToText.from_pretrained(folder).named_parameters())
-        for tensor_name, tensor in _weights(learners[name]).items():
-            torch.testing.assert_close(saved[tensor_name].data, tensor, rtol=0, atol=0)
+        saved, published = load_file(folder / "model.safetensors"), _weights(learners[name])
+        assert saved.keys() == published.keys()
+        for tensor_name, tensor in published.items():
+            torch.testing.assert_close(saved[tensor_name], tensor, rtol=0, atol=0)

@@ -22,13 +22,20 @@ from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.actor_language import ActorLanguage
 from lightrft_ray.models.actor_vl import ActorVL
+from lightrft_ray.models.checkpoint_names import checkpoint_names
 from lightrft_ray.models.families import PACKABLE, forbidden_token_ids, shared_prefix_obstacle
-from lightrft_ray.models.loading import ModelSource, load_backbone, load_policy
+from lightrft_ray.models.loading import (
+    ModelSource,
+    load_backbone,
+    load_policy,
+    policy_without_weights,
+)
 from lightrft_ray.models.log_probs import sampled_distribution, token_log_probs
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import PromptGroup, build_rows, concatenate_padded
 from lightrft_ray.models.sequences import SequenceLayout
 from lightrft_ray.models.token_models import Sampling, TokenCritic, TokenPolicy
+from lightrft_ray.sync.weight_source import published_weights
 
 FAMILIES = (*TEXT_FAMILIES, *VISION_FAMILIES)
 _LONGEST = 256
@@ -153,6 +160,17 @@ def test_a_checkpoint_is_saved_as_it_was_loaded(case: Case, tmp_path: Path) -> N
     assert torch.equal(group.prompt_ids, case.groups[1].prompt_ids)
     for name, value in case.groups[1].media.items():
         assert torch.equal(group.media[name], value)
+
+
+def test_weights_are_published_as_the_checkpoint_has_them(case: Case) -> None:
+    """The same names, also of what is left out, and the same pieces: generators load those."""
+    held = load_file(case.folder / "model.safetensors")
+    published = dict(published_weights(case.model, gather_bytes=50_000))
+    assert published.keys() == held.keys()
+    assert all(torch.equal(published[name], held[name]) for name in held)
+    skeleton = policy_without_weights(ModelSource(str(case.folder)))
+    names = [name for name, _ in skeleton.named_parameters()]
+    assert checkpoint_names(skeleton, names) == sorted(held)
 
 
 def test_a_critic_gives_values_and_learns(case: Case) -> None:

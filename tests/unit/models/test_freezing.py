@@ -4,16 +4,18 @@ import pytest
 import torch
 from batches import MIXED_GROUPS
 from tiny_models import PAD, text_model, vision_model
+from torch import nn
 from transformers import PreTrainedModel
 
 from lightrft_ray.config import ModelConfig
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.models.checkpoint_names import checkpoint_names
 from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import ModelSource, policy_without_weights, trainable_parameters
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import build_rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
-from lightrft_ray.sync.weight_source import named_weights, unpublished_names
+from lightrft_ray.sync.weight_source import published_weights, unpublished_names
 
 
 def _frozen(model: PreTrainedModel) -> set[str]:
@@ -82,8 +84,9 @@ def test_only_what_trains_is_published() -> None:
     freeze(model, Freezing(vision_tower=True, embeddings=True))
     left_out = unpublished_names(model)
     assert left_out == _frozen(model)
-    published = [name for name, _ in named_weights(model, 10**6, leave_out=left_out)]
-    assert published == [name for name, weight in model.named_parameters() if weight.requires_grad]
+    trained = [name for name, weight in model.named_parameters() if weight.requires_grad]
+    published = [name for name, _ in published_weights(model, 10**6)]
+    assert sorted(published) == checkpoint_names(model, trained)
 
 
 def test_layers_that_generators_join_are_published_whole() -> None:
@@ -95,6 +98,19 @@ def test_layers_that_generators_join_are_published_whole() -> None:
         "model.layers.0.self_attn.o_proj.weight",
         *(f"model.layers.1.mlp.{name}_proj.weight" for name in ("gate", "up", "down")),
     }
+
+
+def test_all_experts_of_a_layer_are_published_if_one_trains() -> None:
+    model = nn.ModuleDict(
+        {
+            "experts": nn.ModuleList([nn.Linear(2, 2) for _ in range(2)]),
+            "gate": nn.Linear(2, 2),
+        }
+    )
+    layer = nn.ModuleDict({"mlp": model})
+    layer.requires_grad_(False)
+    model["experts"][1].bias.requires_grad_(True)
+    assert unpublished_names(layer) == {"mlp.gate.weight", "mlp.gate.bias"}
 
 
 def test_names_are_known_without_weights(tmp_path) -> None:

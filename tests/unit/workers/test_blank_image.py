@@ -1,13 +1,12 @@
 """The blank image of ranks that got none: it takes part and counts nothing."""
 
-from pathlib import Path
-
 import pytest
 import torch
-from transformers import AutoModelForImageTextToText
+from transformers import PreTrainedModel
 
 from lightrft_ray.config import ModelConfig, RunConfig
 from lightrft_ray.data.tiny_vlm import build_tiny_qwen_vl
+from lightrft_ray.models.loading import ModelSource, load_policy
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import PromptGroup, RowLayout
 from lightrft_ray.models.token_models import Sampling, TokenCritic, TokenPolicy
@@ -20,11 +19,22 @@ _TEXT = [
 ]
 
 
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> RunConfig:
+    folder = tmp_path_factory.mktemp("vlm")
+    build_tiny_qwen_vl(folder)
+    return RunConfig(model=ModelConfig(pretrain=str(folder)))
+
+
+@pytest.fixture(scope="module")
+def model(config: RunConfig) -> PreTrainedModel:
+    return load_policy(ModelSource(config.model.pretrain)).eval()
+
+
 @pytest.mark.parametrize("layout", ["shared_prefix", "padded"])
-def test_the_tower_runs_and_has_gradients_of_zero(layout: RowLayout, tmp_path: Path) -> None:
-    build_tiny_qwen_vl(tmp_path)
-    model = AutoModelForImageTextToText.from_pretrained(tmp_path, dtype=torch.float32).eval()
-    config = RunConfig(model=ModelConfig(pretrain=str(tmp_path)))
+def test_the_tower_runs_and_has_gradients_of_zero(
+    layout: RowLayout, model: PreTrainedModel, config: RunConfig
+) -> None:
     blank = blank_image_group(model, config, ranks=2)
     assert blank is not None
     builder = (layout, position_rule(model.config), 0, torch.device("cpu"))
@@ -45,10 +55,9 @@ def test_the_tower_runs_and_has_gradients_of_zero(layout: RowLayout, tmp_path: P
         assert all(grad is not None and (grad == 0).all() for grad in tower)
 
 
-def test_a_batch_with_an_image_needs_no_blank_one(tmp_path: Path) -> None:
-    build_tiny_qwen_vl(tmp_path)
-    model = AutoModelForImageTextToText.from_pretrained(tmp_path)
-    config = RunConfig(model=ModelConfig(pretrain=str(tmp_path)))
+def test_a_batch_with_an_image_needs_no_blank_one(
+    model: PreTrainedModel, config: RunConfig
+) -> None:
     blank = blank_image_group(model, config, ranks=2)
     assert blank is not None
     builder = RowBuilder("padded", position_rule(model.config), 0, torch.device("cpu"), blank)
