@@ -65,7 +65,10 @@ class Workers:
         return largest
 
     def stop(self) -> None:
-        """End the processes of engines and functions, then all actors; never raises, whatever state they are in."""
+        """End the processes of engines and functions, then all actors.
+
+        Never raises, whatever state they are in.
+        """
         stopping = [group.start("stop") for group in (self.generator, self.reward)]
         for references in stopping:
             with contextlib.suppress(InfrastructureError):
