@@ -131,5 +131,5 @@ class RunConfig(Section):
         check_warmup(self.trainer, self.optimizer_steps)
         check_evaluated_average(self.evaluation, self.trainer)
         if self.overwrite_output:
-            check_overwriting(self.output_dir, self.model, self.data)
+            check_overwriting(self.output_dir, self.model, self.data, self.reward)
         return self
