@@ -11,11 +11,11 @@ from pathlib import Path
 
 from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
 from lightrft_ray.config.reward import RewardConfig
+from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.sections import (
     DataConfig,
     ModelConfig,
     PlacementConfig,
-    RolloutConfig,
     TrainerConfig,
 )
 

@@ -21,13 +21,13 @@ from lightrft_ray.config.checks import (
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
 from lightrft_ray.config.reward import RewardConfig
+from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.sections import (
     DataConfig,
     EvaluationConfig,
     LoggingConfig,
     ModelConfig,
     PlacementConfig,
-    RolloutConfig,
     SyncConfig,
     TrainerConfig,
 )
