@@ -75,6 +75,11 @@ def check_shaping(reward: RewardConfig, rollout: RolloutConfig, algorithm: Algor
             f"reward.overlong_buffer_len {buffer} is longer than a response can be: set it to "
             f"rollout.generate_max_len {longest} or less"
         )
+    if reward.length_shaping == "kimi" and rollout.n_samples_per_prompt < 2:
+        raise ValueError(
+            "reward.length_shaping kimi compares the lengths of one prompt's samples: set "
+            "rollout.n_samples_per_prompt to 2 or more, or reward.length_shaping to linear"
+        )
     if reward.reward_running_norm != "none" and algorithm.advantage_estimator == "group_norm":
         raise ValueError(
             f"reward.reward_running_norm {reward.reward_running_norm} does nothing with "

@@ -4,7 +4,17 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from lightrft_ray.config.fields import Fraction, NonEmptyStr, Section
+from lightrft_ray.config.fields import Fraction, NonEmptyStr, Section, reject_unused
+
+LENGTH_SHAPING_SETTINGS: dict[str, frozenset[str]] = {
+    "length_shaping_factor": frozenset({"linear", "kimi"}),
+    "cosine_correct": frozenset({"cosine"}),
+    "cosine_wrong": frozenset({"cosine"}),
+    "cosine_exceeded": frozenset({"cosine"}),
+}
+"""Settings that only some kinds of length shaping use, with those."""
+
+_FromTo = Annotated[tuple[float, float], Field(strict=False)]
 
 
 class RewardConfig(Section):
@@ -14,6 +24,19 @@ class RewardConfig(Section):
     """Ready-made name, path/to/file.py that defines reward_func, or package.module.function.
     A function may take prompts, responses, references, labels, each a list with one entry a sample.
     """
+    correct_threshold: float | None = None
+    """Reward from which on a response counts as correct (null: 0.5)."""
+    length_shaping: Literal["none", "linear", "cosine", "kimi"] = "none"
+    """Shaping by length before all else: a linear penalty, cosine in place of the reward, or kimi,
+    which compares the lengths in the group."""
+    length_shaping_factor: PositiveFloat | None = None
+    """linear: the penalty at generate_max_len; kimi: weight of the length reward (null: 1.0)."""
+    cosine_correct: _FromTo | None = None
+    """Reward of a correct response at no tokens and at generate_max_len (null: [2.0, 1.0])."""
+    cosine_wrong: _FromTo | None = None
+    """Reward of a wrong response at no tokens and at generate_max_len (null: [-10.0, 0.0])."""
+    cosine_exceeded: float | None = None
+    """Reward of a response of generate_max_len tokens (cosine only; null: -10.0)."""
     reward_running_norm: Literal["none", "scale", "standardize"] = "none"
     """Divide rewards by the deviation of all rewards so far (standardize: and centre them)."""
     reward_clip_range: Annotated[tuple[float, float], Field(strict=False)] | None = None
@@ -28,6 +51,18 @@ class RewardConfig(Section):
     """Share of samples without a reward past which the run stops."""
     reward_timeout: PositiveFloat = 60
     """Seconds to wait for the rewards of one batch."""
+
+    @property
+    def correct_from(self) -> float:
+        """`correct_threshold` with its default filled in."""
+        return 0.5 if self.correct_threshold is None else self.correct_threshold
+
+    @model_validator(mode="after")
+    def _length_shaping_uses_its_settings(self) -> Self:
+        reject_unused(
+            self, "reward", "length_shaping", self.length_shaping, LENGTH_SHAPING_SETTINGS
+        )
+        return self
 
     @model_validator(mode="after")
     def _shaping_is_whole(self) -> Self:

@@ -69,6 +69,9 @@ METRICS: dict[str, Metric] = {
     "reward/failed": Metric(
         "samples", "samples without a reward: masked out of the loss, never scored 0", "down"
     ),
+    "reward/length_shaping_mean": Metric(
+        "reward", "mean change of the rewards by length_shaping", "none"
+    ),
     "reward/clipped_fraction": Metric("fraction", "rewards outside reward_clip_range", "down"),
     "reward/overlong_penalty_mean": Metric(
         "reward", "mean penalty of long responses, to be added to the reward", "up"
