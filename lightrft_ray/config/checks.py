@@ -88,6 +88,16 @@ def check_shaping(reward: RewardConfig, rollout: RolloutConfig, algorithm: Algor
         )
 
 
+def check_correct_threshold(reward: RewardConfig, data: DataConfig) -> None:
+    """Somebody must ask whether a response is correct."""
+    is_asked = reward.length_shaping in ("cosine", "kimi") or data.prompt_sampling == "difficulty"
+    if reward.correct_threshold is not None and not is_asked:
+        raise ValueError(
+            "reward.correct_threshold does nothing here: set reward.length_shaping to cosine or "
+            "kimi, data.prompt_sampling to difficulty, or reward.correct_threshold to null"
+        )
+
+
 def check_attention(model: ModelConfig, placement: PlacementConfig, groups: Sequence[str]) -> None:
     """FlashAttention runs on GPUs only; `groups` are the used ones of actor, critic and ref."""
     if model.attn_implementation != "flash_attention_2":

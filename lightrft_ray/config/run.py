@@ -8,6 +8,7 @@ from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.checks import (
     check_attention,
     check_auxiliary_models,
+    check_correct_threshold,
     check_cpu_ranks,
     check_critic_warmup,
     check_group_size,
@@ -111,6 +112,7 @@ class RunConfig(Section):
         check_group_size(self.rollout, self.algorithm)
         check_kl(self.algorithm)
         check_shaping(self.reward, self.rollout, self.algorithm)
+        check_correct_threshold(self.reward, self.data)
         check_auxiliary_models(self.model, self.algorithm)
         check_attention(self.model, self.placement, groups)
         check_row_layout(self.model, self.trainer)

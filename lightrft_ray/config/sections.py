@@ -22,6 +22,7 @@ from lightrft_ray.config.fields import (
     Fraction,
     NonEmptyStr,
     Section,
+    reject_unused,
     require_integer,
 )
 
@@ -54,6 +55,13 @@ class ModelConfig(Section):
         return self
 
 
+DIFFICULTY_SETTINGS: dict[str, frozenset[str]] = {
+    "difficulty_floor": frozenset({"difficulty"}),
+    "difficulty_memory": frozenset({"difficulty"}),
+}
+"""Settings that only one way to sample prompts uses, with that."""
+
+
 class DataConfig(Section):
     """Prompts to train and evaluate on."""
 
@@ -79,10 +87,23 @@ class DataConfig(Section):
     """Training prompts to read (null: all)."""
     eval_max_samples: PositiveInt | None = None
     """Evaluation prompts to read (null: all)."""
+    prompt_sampling: Literal["uniform", "difficulty"] = "uniform"
+    """Prompts of an epoch: all, or the more likely the closer to half of their samples are correct
+    (difficulty; reward.correct_threshold says what is)."""
+    difficulty_floor: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Chance of prompts that are solved always or never (difficulty only; null: 0.1)."""
+    difficulty_memory: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Weight of earlier visits in a prompt's share of correct samples (difficulty only; null:
+    0.5)."""
     max_bad_fraction: Fraction = 0.05
     """Share of unusable rows of a file, or prompts in the run, past which the run stops."""
     cache_dir: NonEmptyStr | None = None
     """Folder of embedded models and data (null: ~/.cache/lightrft_ray)."""
+
+    @model_validator(mode="after")
+    def _sampling_uses_its_settings(self) -> Self:
+        reject_unused(self, "data", "prompt_sampling", self.prompt_sampling, DIFFICULTY_SETTINGS)
+        return self
 
 
 class TrainerConfig(Section):

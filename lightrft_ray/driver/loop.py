@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
-from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.evaluation import Evaluator
 from lightrft_ray.driver.preflight import RunInputs
@@ -18,7 +17,7 @@ from lightrft_ray.driver.records import (
     memory_record,
     speed_record,
 )
-from lightrft_ray.driver.rollout import RolloutManager
+from lightrft_ray.driver.rollout import RolloutManager, prompt_source
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.driver.selection import RewardSelection
 from lightrft_ray.driver.stopwatch import Stopwatch
@@ -41,7 +40,7 @@ class TrainingLoop:
         self._pad_token_id = inputs.pad_token_id
         self._bad_rows = inputs.bad_rows
         self._rollouts = RolloutManager(
-            config, PromptSource(inputs.train_prompts, config.seed), workers.generator
+            config, prompt_source(config, inputs.train_prompts), workers.generator
         )
         self._scorer = Scorer(config, workers)
         self._selection = RewardSelection(config, self._rollouts, self._scorer)
@@ -71,6 +70,8 @@ class TrainingLoop:
             batch, rewards, drawn = self._next_batch()
         with watch.phase("score"):
             scores = self._scorer.score(batch, rewards)
+            if rewards is None:
+                self._rollouts.note_rewards(batch.groups, scores.rewards)
         with watch.phase("assemble"):
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
@@ -127,7 +128,7 @@ class TrainingLoop:
         return {"eval/accuracy": evaluation.accuracy, "eval/samples": evaluation.samples}
 
     def _finish(self, record: Record, watch: Stopwatch) -> Record:
-        record |= self._rollouts.account.as_record() | {"data/skipped": self._bad_rows}
+        record |= self._rollouts.as_record() | {"data/skipped": self._bad_rows}
         is_looked_at = record["step"] % _MEMORY_EVERY == 0
         record |= memory_record(self._workers if is_looked_at else None)
         record |= watch.as_record()

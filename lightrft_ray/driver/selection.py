@@ -108,8 +108,10 @@ class RewardSelection:
 
     def _draw(self) -> list[ScoredGroup]:
         groups = self._rollouts.next_batch()
-        rewards = self._scorer.rewards(groups).split([len(group.samples) for group in groups])
-        scored = [ScoredGroup(*pair) for pair in zip(groups, rewards, strict=True)]
+        rewards = self._scorer.rewards(groups)
+        self._rollouts.note_rewards(groups, rewards)
+        by_group = rewards.split([len(group.samples) for group in groups])
+        scored = [ScoredGroup(*pair) for pair in zip(groups, by_group, strict=True)]
         rollout = self._config.rollout
         if rollout.best_of_n is None:
             return scored

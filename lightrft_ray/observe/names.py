@@ -128,6 +128,12 @@ METRICS: dict[str, Metric] = {
     ),
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),
+    "data/passed_over": Metric(
+        "prompts", "turns of prompts passed over as too easy or too hard, since the start", "none"
+    ),
+    "data/pass_rate_mean": Metric(
+        "fraction", "mean over the prompts seen of their running share of correct samples", "up"
+    ),
     "eval/accuracy": Metric("fraction", "held-out accuracy, decoded greedily", "up"),
     "eval/samples": Metric("samples", "held-out samples evaluated", "none"),
     "time/generate": Metric("s", "waiting for rollouts", "down"),

@@ -3,12 +3,13 @@
 import math
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rollouts import rollout_group, sample
 
 from lightrft_ray.config import UserError
-from lightrft_ray.driver.rollout import PromptAccount
+from lightrft_ray.driver.rollout import PromptAccount, pass_rates
 from lightrft_ray.driver.scoring import RewardAccount, _reward_inputs
 from lightrft_ray.observe.names import METRICS
 from lightrft_ray.rewards.scoring import RewardInputs, Rewards
@@ -73,3 +74,13 @@ def test_reward_functions_see_each_samples_own_prompt() -> None:
         references=["reference of a", "reference of a", "reference of b"],
         labels=["label of a", "label of a", "label of b"],
     )
+
+
+def test_a_prompts_pass_rate_is_of_the_samples_with_a_reward() -> None:
+    groups = [
+        rollout_group(name, [1], [sample([index]) for index in range(count)])
+        for name, count in (("a", 3), ("b", 2), ("c", 1))
+    ]
+    rewards = torch.tensor([1.0, 0.4, math.nan, math.nan, math.nan, 0.5])
+    assert pass_rates(groups, rewards, 0.5) == [("a", 0.5), ("c", 1.0)]
+    assert pass_rates(groups, rewards, 0.75) == [("a", 0.5), ("c", 0.0)]
