@@ -22,9 +22,16 @@ class ScoredGroup:
     group: RolloutGroup
     rewards: Tensor
 
-    def best(self, count: int) -> "ScoredGroup":
-        """The group with its `count` best samples alone, the earlier of equals, in their order."""
-        ranked = self.rewards.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
+    def best(self, count: int, *, mask_truncated: bool) -> "ScoredGroup":
+        """The group with its `count` best samples alone, the earlier of equals, in their order.
+
+        Samples that would not be trained on come last: those without a reward, and truncated ones
+        where they are masked.
+        """
+        usable = self.rewards.isfinite()
+        if mask_truncated:
+            usable &= ~_is_truncated(self.group)
+        ranked = self.rewards.where(usable, -torch.inf).argsort(descending=True, stable=True)
         chosen = ranked[:count].sort().values
         samples = tuple(self.group.samples[index] for index in chosen.tolist())
         return ScoredGroup(replace(self.group, samples=samples), self.rewards[chosen])
@@ -47,8 +54,7 @@ def has_signal(scored: Sequence[ScoredGroup], *, mask_truncated: bool) -> list[b
     rewards = torch.cat([each.rewards for each in scored])
     counts = rewards.isfinite()
     if mask_truncated:
-        samples = [sample for each in scored for sample in each.group.samples]
-        counts = counts & ~torch.tensor([sample.is_truncated for sample in samples])
+        counts = counts & ~torch.cat([_is_truncated(each.group) for each in scored])
     sizes = torch.tensor([len(each.rewards) for each in scored])
     ids = torch.arange(len(scored)).repeat_interleave(sizes)
     kept = informative_groups(rewards[counts], ids[counts], keep_singletons=False).group_ids
@@ -77,6 +83,11 @@ def collect(
             (wanted if is_one else others).append(each)
     chosen = [*wanted, *others][:count]
     return Collected(chosen, len(wanted) + len(others) - len(chosen), batches)
+
+
+def _is_truncated(group: RolloutGroup) -> Tensor:
+    """(n,) bool: samples cut by the length limit."""
+    return torch.tensor([sample.is_truncated for sample in group.samples])
 
 
 class RewardSelection:
@@ -115,7 +126,8 @@ class RewardSelection:
         rollout = self._config.rollout
         if rollout.best_of_n is None:
             return scored
-        return [each.best(rollout.n_samples_per_prompt) for each in scored]
+        count, masks = rollout.n_samples_per_prompt, self._config.reward.mask_truncated
+        return [each.best(count, mask_truncated=masks) for each in scored]
 
     def _is_wanted(self, scored: Sequence[ScoredGroup]) -> list[bool]:
         if not self._config.rollout.dynamic_sampling:
