@@ -32,6 +32,16 @@ def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None
         )
 
 
+def check_fire(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
+    """A hot first token is off-policy: the learner's own log-prob must tell by how much."""
+    if rollout.use_fire and algorithm.old_log_probs == "rollout":
+        raise ValueError(
+            "rollout.use_fire draws first tokens from another distribution than the one that is "
+            "trained, and with algorithm.old_log_probs rollout the loss would clip most of them "
+            "away: set algorithm.old_log_probs to learner, or rollout.use_fire to false"
+        )
+
+
 def check_auxiliary_models(model: ModelConfig, algorithm: AlgorithmConfig) -> None:
     """A checkpoint named for a model that the run does not use is a misunderstanding."""
     if model.ref_pretrain is not None and algorithm.init_kl_coef == 0:

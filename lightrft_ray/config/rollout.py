@@ -25,6 +25,12 @@ class RolloutConfig(Section):
     """Longest response in tokens."""
     temperature: PositiveFloat = 1.0
     """Sampling temperature; log-probs are of the distribution it gives."""
+    use_fire: bool = False
+    """Draw the first token of each response at first_token_temperature (FIRE)."""
+    first_token_temperature: PositiveFloat | None = None
+    """Temperature of that token (use_fire only; null: 10.0)."""
+    first_token_top_k: PositiveInt | None = None
+    """Likeliest tokens that it is drawn from (use_fire only; null: 16)."""
     vllm_num_engines: PositiveInt = 1
     """Generators."""
     vllm_tensor_parallel_size: PositiveInt = 1
@@ -43,9 +49,35 @@ class RolloutConfig(Section):
     """Weight versions that generation may run ahead of learning (0: synchronous)."""
 
     @property
+    def hot_temperature(self) -> float:
+        """`first_token_temperature` with its default filled in."""
+        return 10.0 if self.first_token_temperature is None else self.first_token_temperature
+
+    @property
+    def hot_top_k(self) -> int:
+        """`first_token_top_k` with its default filled in."""
+        return 16 if self.first_token_top_k is None else self.first_token_top_k
+
+    @property
     def generated_per_prompt(self) -> int:
         """Samples of a prompt that are generated; the best n_samples_per_prompt are trained on."""
         return self.n_samples_per_prompt if self.best_of_n is None else self.best_of_n
+
+    @model_validator(mode="after")
+    def _first_token_is_hot(self) -> Self:
+        for name in ("first_token_temperature", "first_token_top_k"):
+            if getattr(self, name) is not None and not self.use_fire:
+                raise ValueError(
+                    f"rollout.{name} does nothing without rollout.use_fire: set rollout.use_fire "
+                    f"to true, or rollout.{name} to null"
+                )
+        if self.use_fire and self.hot_temperature <= self.temperature:
+            raise ValueError(
+                f"rollout.first_token_temperature {self.hot_temperature:g} is not above "
+                f"rollout.temperature {self.temperature:g}: set it higher, or rollout.use_fire "
+                "to false"
+            )
+        return self
 
     @model_validator(mode="after")
     def _selection_can_choose(self) -> Self:

@@ -11,6 +11,7 @@ from lightrft_ray.config.checks import (
     check_correct_threshold,
     check_cpu_ranks,
     check_critic_warmup,
+    check_fire,
     check_group_size,
     check_kl,
     check_micro_batch,
@@ -110,6 +111,7 @@ class RunConfig(Section):
         ranks = {"learner": self.learner_ranks}
         ranks |= {"critic": self.critic_ranks} if self.uses_critic else {}
         check_group_size(self.rollout, self.algorithm)
+        check_fire(self.rollout, self.algorithm)
         check_kl(self.algorithm)
         check_shaping(self.reward, self.rollout, self.algorithm)
         check_correct_threshold(self.reward, self.data)

@@ -12,6 +12,7 @@ from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.driver.seeds import prompt_seed
 from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.messages import (
+    FirstToken,
     GenerationSettings,
     PromptTask,
     RolloutGroup,
@@ -85,8 +86,9 @@ class RolloutManager:
 
     def _settings(self) -> GenerationSettings:
         rollout = self._config.rollout
+        hot = FirstToken(rollout.hot_temperature, rollout.hot_top_k) if rollout.use_fire else None
         return GenerationSettings(
-            rollout.generated_per_prompt, rollout.generate_max_len, rollout.temperature
+            rollout.generated_per_prompt, rollout.generate_max_len, rollout.temperature, hot
         )
 
     def _count_skipped(self, skipped: Sequence[SkippedPrompt]) -> None:

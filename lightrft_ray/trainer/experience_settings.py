@@ -73,6 +73,7 @@ def experience_settings(strategy: object) -> ExperienceSettings:
 
 def _from_run(config: RunConfig) -> ExperienceSettings:
     reward = config.reward
+    _refuse_fire(config.rollout)
     if reward.reward_running_norm == "standardize" or reward.mask_truncated:
         raise ValueError(
             "the maker in one process knows neither reward.reward_running_norm standardize nor "
@@ -92,7 +93,18 @@ def _from_run(config: RunConfig) -> ExperienceSettings:
     )
 
 
+def _refuse_fire(arguments: object) -> None:
+    """Samples of one process carry no log-probs of their own: a hot token could not be weighed."""
+    if getattr(arguments, "use_fire", False):
+        raise ValueError(
+            "the maker in one process knows no use_fire, as its samples do not tell the "
+            "distribution they were drawn from: set it to false"
+        )
+
+
 def _from_arguments(args: object) -> ExperienceSettings:
+    _refuse_fire(args)
+
     def given(name: str, default: object = None) -> object:
         value = getattr(args, name, None)
         return default if value is None else value

@@ -127,3 +127,11 @@ def test_a_run_brings_its_reward_shaping() -> None:
     assert own.length_rewards == LengthShaping("cosine", exceeded=-2.0)
     with pytest.raises(ValueError, match=r"reward\.reward_running_norm standardize"):
         experience_settings(load_config(None, [*shaping, ("reward_running_norm", "standardize")]))
+
+
+def test_a_hot_first_token_is_refused() -> None:
+    fire = [("use_fire", "true"), ("old_log_probs", "learner")]
+    for given in (load_config(None, fire), strategy(use_fire=True)):
+        with pytest.raises(ValueError, match="no use_fire"):
+            experience_settings(given)
+    assert experience_settings(strategy(use_fire=False)) == experience_settings(strategy())
