@@ -7,7 +7,8 @@ both in the one request that samples all responses of a prompt.
 Each token keeps the log-prob of the distribution that it was drawn from, the hot one for a first
 token. The learner scores every token under the regular one, which is the policy that is trained, so
 that the ratio of the two is the first token's exact importance weight. An off-policy correction of
-tokens applies it to that token alone: the others learn from the hot starts as they are.
+tokens applies it to that token alone: the others learn from the hot starts as they are. What lies
+beyond the top k is never drawn there, and so has no part in the gradient of a first token.
 """
 
 import torch
