@@ -4,7 +4,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, PositiveFloat, PositiveInt, model_validator
 
-from lightrft_ray.config.fields import PositiveFraction, Section, no_staleness_yet
+from lightrft_ray.config.fields import PositiveFraction, Section, Temperature, no_staleness_yet
 
 
 class RolloutConfig(Section):
@@ -23,7 +23,7 @@ class RolloutConfig(Section):
     """Batches to draw for one step; after them, equal rewards fill what is missing (null: 10)."""
     generate_max_len: PositiveInt = 8
     """Longest response in tokens."""
-    temperature: PositiveFloat = 1.0
+    temperature: Temperature = 1.0
     """Sampling temperature; log-probs are of the distribution it gives."""
     use_fire: bool = False
     """Draw the first token of each response at first_token_temperature (FIRE)."""

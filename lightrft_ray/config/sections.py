@@ -150,7 +150,7 @@ class EvaluationConfig(Section):
 
     eval_steps: NonNegativeInt = 50
     """Steps between evaluations (0: only before and after the run)."""
-    eval_temperature: NonNegativeFloat = 0.0
+    eval_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """Sampling temperature of evaluation (0: greedy)."""
     eval_generate_max_len: PositiveInt | None = None
     """Longest response in evaluation, in tokens (null: generate_max_len)."""
