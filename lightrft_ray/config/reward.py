@@ -32,9 +32,11 @@ class RewardConfig(Section):
     length_shaping_factor: PositiveFloat | None = None
     """linear: the penalty at generate_max_len; kimi: weight of the length reward (null: 1.0)."""
     cosine_correct: _FromTo | None = None
-    """Reward of a correct response at no tokens and at generate_max_len (null: [2.0, 1.0])."""
+    """Reward of a correct response at no tokens and at generate_max_len (cosine only; null:
+    [2.0, 1.0])."""
     cosine_wrong: _FromTo | None = None
-    """Reward of a wrong response at no tokens and at generate_max_len (null: [-10.0, 0.0])."""
+    """Reward of a wrong response at no tokens and at generate_max_len (cosine only; null:
+    [-10.0, 0.0])."""
     cosine_exceeded: float | None = None
     """Reward of a response of generate_max_len tokens (cosine only; null: -10.0)."""
     reward_running_norm: Literal["none", "scale", "standardize"] = "none"
