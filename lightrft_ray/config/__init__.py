@@ -3,6 +3,7 @@
 from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError
 from lightrft_ray.config.reward import RewardConfig
+from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.run import RunConfig
 from lightrft_ray.config.sections import (
     DataConfig,
@@ -10,7 +11,6 @@ from lightrft_ray.config.sections import (
     LoggingConfig,
     ModelConfig,
     PlacementConfig,
-    RolloutConfig,
     SyncConfig,
     TrainerConfig,
 )

@@ -12,12 +12,12 @@ from pathlib import Path
 from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
 from lightrft_ray.config.fields import Section, reject_changed
 from lightrft_ray.config.reward import RewardConfig
+from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.sections import (
     DataConfig,
     EvaluationConfig,
     ModelConfig,
     PlacementConfig,
-    RolloutConfig,
     TrainerConfig,
 )
 
@@ -31,6 +31,16 @@ def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None
         raise ValueError(
             f"algorithm.advantage_estimator {estimator} compares the samples of one prompt: set "
             "rollout.n_samples_per_prompt to 2 or more, or algorithm.advantage_estimator to gae"
+        )
+
+
+def check_fire(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
+    """A hot first token is off-policy: the learner's own log-prob must tell by how much."""
+    if rollout.use_fire and algorithm.old_log_probs == "rollout":
+        raise ValueError(
+            "rollout.use_fire draws first tokens from another distribution than the one that is "
+            "trained, and with algorithm.old_log_probs rollout the loss would clip most of them "
+            "away: set algorithm.old_log_probs to learner, or rollout.use_fire to false"
         )
 
 
@@ -95,11 +105,26 @@ def check_shaping(reward: RewardConfig, rollout: RolloutConfig, algorithm: Algor
             f"reward.overlong_buffer_len {buffer} is longer than a response can be: set it to "
             f"rollout.generate_max_len {longest} or less"
         )
+    if reward.length_shaping == "kimi" and rollout.n_samples_per_prompt < 2:
+        raise ValueError(
+            "reward.length_shaping kimi compares the lengths of one prompt's samples: set "
+            "rollout.n_samples_per_prompt to 2 or more, or reward.length_shaping to linear"
+        )
     if reward.reward_running_norm != "none" and algorithm.advantage_estimator == "group_norm":
         raise ValueError(
             f"reward.reward_running_norm {reward.reward_running_norm} does nothing with "
             "algorithm.advantage_estimator group_norm, which divides by the deviation in the "
             "group: set reward.reward_running_norm to none, or the estimator to dr_grpo"
+        )
+
+
+def check_correct_threshold(reward: RewardConfig, data: DataConfig) -> None:
+    """Somebody must ask whether a response is correct."""
+    is_asked = reward.length_shaping in ("cosine", "kimi") or data.prompt_sampling == "difficulty"
+    if reward.correct_threshold is not None and not is_asked:
+        raise ValueError(
+            "reward.correct_threshold does nothing here: set reward.length_shaping to cosine or "
+            "kimi, data.prompt_sampling to difficulty, or reward.correct_threshold to null"
         )
 
 

@@ -9,6 +9,8 @@ NonEmptyStr = Annotated[str, Field(min_length=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 AtLeastOne = Annotated[float, Field(ge=1)]
+# vLLM raises a temperature below 0.01 to that without a word, and takes none above 2.
+Temperature = Annotated[float, Field(ge=0.01, le=2)]
 AdamBeta = Annotated[float, Field(ge=0, lt=1)]
 
 

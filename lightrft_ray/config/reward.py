@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from lightrft_ray.config.fields import Fraction, NonEmptyStr, Section
+from lightrft_ray.config.fields import Fraction, NonEmptyStr, Section, reject_unused
 from lightrft_ray.config.remote_reward import RemoteRewardConfig
 from lightrft_ray.config.reward_sources import (
     Recipe,
@@ -13,6 +13,16 @@ from lightrft_ray.config.reward_sources import (
     RewardName,
     check_recipes,
 )
+
+LENGTH_SHAPING_SETTINGS: dict[str, frozenset[str]] = {
+    "length_shaping_factor": frozenset({"linear", "kimi"}),
+    "cosine_correct": frozenset({"cosine"}),
+    "cosine_wrong": frozenset({"cosine"}),
+    "cosine_exceeded": frozenset({"cosine"}),
+}
+"""Settings that only some kinds of length shaping use, with those."""
+
+_FromTo = Annotated[tuple[float, float], Field(strict=False)]
 
 
 class RewardConfig(Section):
@@ -37,6 +47,21 @@ class RewardConfig(Section):
     """Processes of each reward function, among which a batch is shared out."""
     step_separator: NonEmptyStr = "\n\n"
     """Text between the steps of a response, for rewards that score each step."""
+    correct_threshold: float | None = None
+    """Reward from which on a response counts as correct (null: 0.5)."""
+    length_shaping: Literal["none", "linear", "cosine", "kimi"] = "none"
+    """Shaping by length before all else: a linear penalty, cosine in place of the reward, or kimi,
+    which compares the lengths in the group."""
+    length_shaping_factor: PositiveFloat | None = None
+    """linear: the penalty at generate_max_len; kimi: weight of the length reward (null: 1.0)."""
+    cosine_correct: _FromTo | None = None
+    """Reward of a correct response at no tokens and at generate_max_len (cosine only; null:
+    [2.0, 1.0])."""
+    cosine_wrong: _FromTo | None = None
+    """Reward of a wrong response at no tokens and at generate_max_len (cosine only; null:
+    [-10.0, 0.0])."""
+    cosine_exceeded: float | None = None
+    """Reward of a response of generate_max_len tokens (cosine only; null: -10.0)."""
     reward_running_norm: Literal["none", "scale", "standardize"] = "none"
     """Divide rewards by the deviation of all rewards so far (standardize: and centre them)."""
     reward_clip_range: Annotated[tuple[float, float], Field(strict=False)] | None = None
@@ -68,6 +93,18 @@ class RewardConfig(Section):
                 f"reward.reward_fn {self.reward_fn} does nothing with reward.recipes: name it in "
                 "reward.functions and give it a weight in reward.recipes, or leave it out"
             )
+        return self
+
+    @property
+    def correct_from(self) -> float:
+        """`correct_threshold` with its default filled in."""
+        return 0.5 if self.correct_threshold is None else self.correct_threshold
+
+    @model_validator(mode="after")
+    def _length_shaping_uses_its_settings(self) -> Self:
+        reject_unused(
+            self, "reward", "length_shaping", self.length_shaping, LENGTH_SHAPING_SETTINGS
+        )
         return self
 
     @model_validator(mode="after")

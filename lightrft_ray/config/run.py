@@ -7,11 +7,13 @@ from pydantic import NonNegativeInt, model_validator
 from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.checks import (
     check_attention,
+    check_correct_threshold,
     check_cpu_ranks,
     check_critic,
     check_critic_warmup,
     check_demonstrations,
     check_evaluated_average,
+    check_fire,
     check_group_size,
     check_kl,
     check_micro_batch,
@@ -24,13 +26,13 @@ from lightrft_ray.config.checks import (
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
 from lightrft_ray.config.reward import RewardConfig
+from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.sections import (
     DataConfig,
     EvaluationConfig,
     LoggingConfig,
     ModelConfig,
     PlacementConfig,
-    RolloutConfig,
     SyncConfig,
     TrainerConfig,
 )
@@ -117,8 +119,10 @@ class RunConfig(Section):
         ranks = {"learner": self.learner_ranks}
         ranks |= {"critic": self.critic_ranks} if self.uses_critic else {}
         check_group_size(self.rollout, self.algorithm)
+        check_fire(self.rollout, self.algorithm)
         check_kl(self.algorithm)
         check_shaping(self.reward, self.rollout, self.algorithm)
+        check_correct_threshold(self.reward, self.data)
         check_reference(self.model, self.algorithm)
         check_critic(self.model, self.trainer, self.placement, self.algorithm)
         check_attention(self.model, self.placement, groups)

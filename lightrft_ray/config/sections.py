@@ -8,7 +8,6 @@ same as `--rollout.n_samples_per_prompt`.
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
     Field,
     NonNegativeFloat,
@@ -22,9 +21,8 @@ from lightrft_ray.config.fields import (
     AdamBeta,
     Fraction,
     NonEmptyStr,
-    PositiveFraction,
     Section,
-    no_staleness_yet,
+    reject_unused,
     require_integer,
 )
 
@@ -65,6 +63,13 @@ class ModelConfig(Section):
         return self
 
 
+DIFFICULTY_SETTINGS: dict[str, frozenset[str]] = {
+    "difficulty_floor": frozenset({"difficulty"}),
+    "difficulty_memory": frozenset({"difficulty"}),
+}
+"""Settings that only one way to sample prompts uses, with that."""
+
+
 class DataConfig(Section):
     """Prompts to train and evaluate on."""
 
@@ -94,71 +99,22 @@ class DataConfig(Section):
     """Training prompts to read (null: all)."""
     eval_max_samples: PositiveInt | None = None
     """Evaluation prompts to read (null: all)."""
+    prompt_sampling: Literal["uniform", "difficulty"] = "uniform"
+    """Prompts of an epoch: all, or the more likely the closer to half of their samples are correct
+    (difficulty; reward.correct_threshold says what is)."""
+    difficulty_floor: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Chance of prompts that are solved always or never (difficulty only; null: 0.1)."""
+    difficulty_memory: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Weight of earlier visits in a prompt's share of correct samples (difficulty only; null:
+    0.5)."""
     max_bad_fraction: Fraction = 0.05
     """Share of unusable rows of a file, or prompts in the run, past which the run stops."""
     cache_dir: NonEmptyStr | None = None
     """Folder of embedded models and data (null: ~/.cache/lightrft_ray)."""
 
-
-class RolloutConfig(Section):
-    """Generation of samples by vLLM."""
-
-    rollout_batch_size: PositiveInt = 32
-    """Prompts of a step."""
-    n_samples_per_prompt: PositiveInt = 8
-    """Samples of one prompt."""
-    best_of_n: PositiveInt | None = None
-    """Samples to generate, of which the n_samples_per_prompt with the best rewards are trained on
-    (null: no more than those)."""
-    dynamic_sampling: bool = False
-    """Replace prompts whose samples all have the same reward by new ones."""
-    dynamic_sampling_max_batches: PositiveInt | None = None
-    """Batches to draw for one step; after them, equal rewards fill what is missing (null: 10)."""
-    generate_max_len: PositiveInt = 8
-    """Longest response in tokens."""
-    temperature: PositiveFloat = 1.0
-    """Sampling temperature; log-probs are of the distribution it gives."""
-    vllm_num_engines: PositiveInt = 1
-    """Generators."""
-    vllm_tensor_parallel_size: PositiveInt = 1
-    """GPUs (or CPU processes) of one generator."""
-    vllm_gpu_memory_utilization: PositiveFraction = 0.85
-    """Share of a GPU's memory that a generator takes (GPU only)."""
-    vllm_max_num_seqs: PositiveInt = 256
-    """Sequences that a generator decodes at once."""
-    vllm_enforce_eager: bool = True
-    """Decode without CUDA graphs and compilation."""
-    vllm_kv_cache_gb: PositiveInt = 1
-    """Key-value cache of a generator in GB (CPU only)."""
-    generate_timeout: PositiveFloat = 600
-    """Seconds to wait for the samples of one prompt."""
-    max_staleness: Annotated[int, AfterValidator(no_staleness_yet)] = 0
-    """Weight versions that generation may run ahead of learning (0: synchronous)."""
-
-    @property
-    def generated_per_prompt(self) -> int:
-        """Samples of a prompt that are generated; the best n_samples_per_prompt are trained on."""
-        return self.n_samples_per_prompt if self.best_of_n is None else self.best_of_n
-
     @model_validator(mode="after")
-    def _selection_can_choose(self) -> Self:
-        if self.best_of_n is not None and self.best_of_n <= self.n_samples_per_prompt:
-            raise ValueError(
-                f"rollout.best_of_n {self.best_of_n} leaves nothing to choose from with "
-                f"rollout.n_samples_per_prompt {self.n_samples_per_prompt}: set rollout.best_of_n "
-                "above it, or to null"
-            )
-        if self.dynamic_sampling and self.n_samples_per_prompt < 2:
-            raise ValueError(
-                "rollout.dynamic_sampling compares the samples of one prompt: set "
-                "rollout.n_samples_per_prompt to 2 or more, or rollout.dynamic_sampling to false"
-            )
-        if self.dynamic_sampling_max_batches is not None and not self.dynamic_sampling:
-            raise ValueError(
-                "rollout.dynamic_sampling_max_batches does nothing without "
-                "rollout.dynamic_sampling: set rollout.dynamic_sampling to true, or "
-                "rollout.dynamic_sampling_max_batches to null"
-            )
+    def _sampling_uses_its_settings(self) -> Self:
+        reject_unused(self, "data", "prompt_sampling", self.prompt_sampling, DIFFICULTY_SETTINGS)
         return self
 
 
@@ -226,7 +182,7 @@ class EvaluationConfig(Section):
 
     eval_steps: NonNegativeInt = 50
     """Steps between evaluations (0: only before and after the run)."""
-    eval_temperature: NonNegativeFloat = 0.0
+    eval_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """Sampling temperature of evaluation (0: greedy)."""
     eval_generate_max_len: PositiveInt | None = None
     """Longest response in evaluation, in tokens (null: generate_max_len)."""

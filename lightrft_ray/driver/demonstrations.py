@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from lightrft_ray.config import DataFault, RunConfig, UserError
 from lightrft_ray.data.demonstrations import Demonstration
-from lightrft_ray.data.prompt_source import PromptSource
+from lightrft_ray.data.prompt_source import CursorState, PromptSource
 from lightrft_ray.trainer.microbatch import balanced_partition
 from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.batches import DemonstrationBatch
@@ -41,11 +41,11 @@ class DemonstrationFeed:
         by_step = [share_out(step, ranks) for step in steps]
         return [[shares[rank] for shares in by_step] for rank in range(ranks)]
 
-    def state_dict(self) -> dict[str, int | str]:
+    def state_dict(self) -> CursorState:
         """The cursor."""
         return self._source.state_dict()
 
-    def load_state_dict(self, state: dict[str, int | str]) -> None:
+    def load_state_dict(self, state: CursorState) -> None:
         """Go on exactly where `state` was taken; UserError where it is of other demonstrations."""
         self._source.load_state_dict(state)
 

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 
 from lightrft_ray.config import RunConfig
-from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.evaluation import Evaluator
 from lightrft_ray.driver.preflight import RunInputs
@@ -17,7 +16,7 @@ from lightrft_ray.driver.records import (
     speed_record,
 )
 from lightrft_ray.driver.rewards import SampleRewards
-from lightrft_ray.driver.rollout import RolloutManager
+from lightrft_ray.driver.rollout import RolloutManager, prompt_source
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.driver.selection import RewardSelection
 from lightrft_ray.driver.stopwatch import Stopwatch
@@ -40,7 +39,7 @@ class TrainingLoop:
         self._pad_token_id = inputs.pad_token_id
         self._bad_rows = inputs.bad_rows
         self._rollouts = RolloutManager(
-            config, PromptSource(inputs.train_prompts, config.seed), workers.generator
+            config, prompt_source(config, inputs.train_prompts), workers.generator
         )
         self._scorer = Scorer(config, workers)
         self._selection = RewardSelection(config, self._rollouts, self._scorer)
@@ -70,6 +69,8 @@ class TrainingLoop:
             batch, rewards, drawn = self._next_batch()
         with watch.phase("score"):
             scores = self._scorer.score(batch, rewards)
+            if rewards is None:
+                self._rollouts.note_rewards(batch.groups, scores.total_rewards)
         with watch.phase("assemble"):
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
@@ -135,7 +136,7 @@ class TrainingLoop:
         return self._publish(watch)
 
     def _finish(self, record: Record, watch: Stopwatch) -> Record:
-        record |= self._rollouts.account.as_record() | {"data/skipped": self._bad_rows}
+        record |= self._rollouts.as_record() | {"data/skipped": self._bad_rows}
         is_looked_at = record["step"] % _MEMORY_EVERY == 0
         record |= memory_record(self._workers if is_looked_at else None)
         record |= watch.as_record()

@@ -36,6 +36,7 @@ _MISMATCH_METRICS = {
     "weight_mean": "rollout/correction_weight_mean",
 }
 _SHAPING_METRICS = {
+    "length_shaping": "reward/length_shaping_mean",
     "reward_clipped": "reward/clipped_fraction",
     "overlong_penalty": "reward/overlong_penalty_mean",
 }

@@ -3,12 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
+from torch import Tensor
+
 from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.data.difficulty import PassRates
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.driver.seeds import prompt_seed
 from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.messages import (
+    FirstToken,
     GenerationSettings,
     PromptTask,
     RolloutGroup,
@@ -68,13 +72,23 @@ class RolloutManager:
             self._count_skipped([r for r in results if isinstance(r, SkippedPrompt)])
         return groups
 
+    def note_rewards(self, groups: Sequence[RolloutGroup], rewards: Tensor) -> None:
+        """Tell which prompts were solved; `rewards` (B,) are of all their samples, NaN failed."""
+        for name, rate in pass_rates(groups, rewards, self._config.reward.correct_from):
+            self._source.note(name, rate)
+
+    def as_record(self) -> dict[str, float]:
+        """Metrics by name."""
+        return self.account.as_record() | self._source.as_record()
+
     def _task(self, prompt: Prompt, epoch: int) -> PromptTask:
         return PromptTask(prompt, epoch, prompt_seed(self._config.seed, prompt.id, epoch))
 
     def _settings(self) -> GenerationSettings:
         rollout = self._config.rollout
+        hot = FirstToken(rollout.hot_temperature, rollout.hot_top_k) if rollout.use_fire else None
         return GenerationSettings(
-            rollout.generated_per_prompt, rollout.generate_max_len, rollout.temperature
+            rollout.generated_per_prompt, rollout.generate_max_len, rollout.temperature, hot
         )
 
     def _count_skipped(self, skipped: Sequence[SkippedPrompt]) -> None:
@@ -87,6 +101,34 @@ class RolloutManager:
                 f"{self.account.failed} of {self.account.taken} prompts could not be used, more "
                 f"than the share {limit:g} that data.max_bad_fraction allows ({named})"
             )
+
+
+def prompt_source(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSource:
+    """The stream that a run takes its training prompts from."""
+    data = config.data
+    if data.prompt_sampling == "uniform":
+        return PromptSource(prompts, config.seed)
+    floor, memory = data.difficulty_floor, data.difficulty_memory
+    pass_rates = PassRates(
+        config.seed,
+        floor=0.1 if floor is None else floor,
+        memory=0.5 if memory is None else memory,
+    )
+    return PromptSource(prompts, config.seed, pass_rates)
+
+
+def pass_rates(
+    groups: Sequence[RolloutGroup], rewards: Tensor, correct_from: float
+) -> list[tuple[str, float]]:
+    """Of each prompt with a reward, the share of samples that reach `correct_from`."""
+    rates = []
+    sizes = [len(group.samples) for group in groups]
+    for group, own in zip(groups, rewards.split(sizes), strict=True):
+        scored = own[own.isfinite()]
+        if len(scored):
+            share = (scored >= correct_from).double().mean().item()
+            rates.append((group.task.prompt.id, share))
+    return rates
 
 
 def generate(

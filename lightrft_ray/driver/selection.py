@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import Tensor
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.driver.rewards import SampleRewards
@@ -22,10 +23,17 @@ class ScoredGroup:
     group: RolloutGroup
     rewards: SampleRewards
 
-    def best(self, count: int) -> "ScoredGroup":
-        """The group with its `count` best samples alone, the earlier of equals, in their order."""
-        totals = self.rewards.totals.nan_to_num(nan=-torch.inf)
-        ranked = totals.argsort(descending=True, stable=True)
+    def best(self, count: int, *, mask_truncated: bool) -> "ScoredGroup":
+        """The group with its `count` best samples alone, the earlier of equals, in their order.
+
+        Samples that would not be trained on come last: those without a reward, and truncated ones
+        where they are masked.
+        """
+        totals = self.rewards.totals
+        usable = totals.isfinite()
+        if mask_truncated:
+            usable &= ~_is_truncated(self.group)
+        ranked = totals.where(usable, -torch.inf).argsort(descending=True, stable=True)
         chosen = ranked[:count].sort().values.tolist()
         samples = tuple(self.group.samples[index] for index in chosen)
         return ScoredGroup(replace(self.group, samples=samples), self.rewards.select(chosen))
@@ -48,8 +56,7 @@ def has_signal(scored: Sequence[ScoredGroup], *, mask_truncated: bool) -> list[b
     rewards = torch.cat([each.rewards.totals for each in scored])
     counts = rewards.isfinite()
     if mask_truncated:
-        samples = [sample for each in scored for sample in each.group.samples]
-        counts = counts & ~torch.tensor([sample.is_truncated for sample in samples])
+        counts = counts & ~torch.cat([_is_truncated(each.group) for each in scored])
     sizes = torch.tensor([len(each.group.samples) for each in scored])
     ids = torch.arange(len(scored)).repeat_interleave(sizes)
     kept = informative_groups(rewards[counts], ids[counts], keep_singletons=False).group_ids
@@ -78,6 +85,11 @@ def collect(
             (wanted if is_one else others).append(each)
     chosen = [*wanted, *others][:count]
     return Collected(chosen, len(wanted) + len(others) - len(chosen), batches)
+
+
+def _is_truncated(group: RolloutGroup) -> Tensor:
+    """(n,) bool: samples cut by the length limit."""
+    return torch.tensor([sample.is_truncated for sample in group.samples])
 
 
 class RewardSelection:
@@ -109,12 +121,15 @@ class RewardSelection:
 
     def _draw(self) -> list[ScoredGroup]:
         groups = self._rollouts.next_batch()
-        rewards = self._scorer.rewards(groups).split([len(group.samples) for group in groups])
-        scored = [ScoredGroup(*pair) for pair in zip(groups, rewards, strict=True)]
+        rewards = self._scorer.rewards(groups)
+        self._rollouts.note_rewards(groups, rewards.totals)
+        by_group = rewards.split([len(group.samples) for group in groups])
+        scored = [ScoredGroup(*pair) for pair in zip(groups, by_group, strict=True)]
         rollout = self._config.rollout
         if rollout.best_of_n is None:
             return scored
-        return [each.best(rollout.n_samples_per_prompt) for each in scored]
+        count, masks = rollout.n_samples_per_prompt, self._config.reward.mask_truncated
+        return [each.best(count, mask_truncated=masks) for each in scored]
 
     def _is_wanted(self, scored: Sequence[ScoredGroup]) -> list[bool]:
         if not self._config.rollout.dynamic_sampling:

@@ -69,6 +69,9 @@ METRICS: dict[str, Metric] = {
     "reward/failed": Metric(
         "samples", "samples without a reward: masked out of the loss, never scored 0", "down"
     ),
+    "reward/length_shaping_mean": Metric(
+        "reward", "mean change of the rewards by length_shaping", "none"
+    ),
     "reward/clipped_fraction": Metric("fraction", "rewards outside reward_clip_range", "down"),
     "reward/overlong_penalty_mean": Metric(
         "reward", "mean penalty of long responses, to be added to the reward", "up"
@@ -134,6 +137,12 @@ METRICS: dict[str, Metric] = {
     ),
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),
+    "data/passed_over": Metric(
+        "prompts", "turns of prompts passed over as too easy or too hard, since the start", "none"
+    ),
+    "data/pass_rate_mean": Metric(
+        "fraction", "mean over the prompts seen of their running share of correct samples", "up"
+    ),
     "eval/accuracy": Metric("fraction", "held-out accuracy, decoded greedily", "up"),
     "eval/samples": Metric("samples", "held-out samples evaluated", "none"),
     "time/generate": Metric("s", "waiting for rollouts", "down"),

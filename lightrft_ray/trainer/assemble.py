@@ -54,6 +54,13 @@ class Scores:
     process_rewards: Tensor | None = None
     reward_components: Sequence[Mapping[str, float]] | None = None
 
+    @property
+    def total_rewards(self) -> Tensor:
+        """(B,) rewards with the process rewards of each response added."""
+        if self.process_rewards is None:
+            return self.rewards
+        return self.rewards + self.process_rewards.nan_to_num(nan=0.0).sum(dim=1)
+
 
 def assemble_experience(
     samples: SamplesVL, scores: Scores, algorithm: AlgorithmConfig, *, kl_coef: float

@@ -240,6 +240,7 @@ class NaiveExperienceMakerVL:
         shaped = shaped_rewards(
             rewards,
             lengths,
+            groups,
             self.settings,
             self.reward_normalizer,
             max_length=self._max_new_tokens,

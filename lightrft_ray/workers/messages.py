@@ -32,12 +32,21 @@ class PromptTask:
 
 
 @dataclass(frozen=True)
+class FirstToken:
+    """How a response's first token is drawn where it differs: from the `top_k` likeliest."""
+
+    temperature: float
+    top_k: int
+
+
+@dataclass(frozen=True)
 class GenerationSettings:
     """How to sample: `n` responses of at most `max_tokens`; temperature 0 is greedy."""
 
     n: int
     max_tokens: int
     temperature: float
+    first_token: FirstToken | None = None
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from lightrft_ray.sync.shared_buffer import SharedBuffer
 from lightrft_ray.sync.weight_source import unpublished_names
 from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.engine_arguments import engine_arguments
+from lightrft_ray.workers.hot_first_token import hot_first_token
 from lightrft_ray.workers.messages import (
     GeneratedSample,
     GenerationSettings,
@@ -167,6 +168,7 @@ class VllmEngine:
     async def _start(
         self, task: PromptTask, rendered: RenderedPrompt, settings: GenerationSettings
     ) -> "_Pending":
+        first = settings.first_token
         params = SamplingParams(
             n=settings.n,
             max_tokens=settings.max_tokens,
@@ -174,6 +176,7 @@ class VllmEngine:
             seed=task.seed,  # vLLM gives sample i the seed + i
             logprobs=0,  # of the sampled token alone
             logit_bias=self._forbidden,
+            extra_args=None if first is None else hot_first_token(first, settings.temperature),
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )

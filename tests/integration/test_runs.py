@@ -233,6 +233,7 @@ def reward_func(responses, references):
 def test_unusable_prompts_and_failed_rewards_are_counted_and_never_made_up(
     tmp_path: Path,
 ) -> None:
+    """Also where prompts are taken by difficulty, first tokens are hot and lengths count."""
     digits = resolve_embedded("embedded:digits")
     rows = (digits / "train.jsonl").read_text().splitlines()[:20]
     bad = json.loads(rows[0]) | {"id": "bad", "images": ["images/none.png"]}
@@ -245,6 +246,10 @@ def test_unusable_prompts_and_failed_rewards_are_counted_and_never_made_up(
         reward_fn=tmp_path / "reward.py",
         max_bad_fraction=0.2,
         max_failed_fraction=1.0,
+        prompt_sampling="difficulty",
+        length_shaping="kimi",
+        use_fire="true",
+        old_log_probs="learner",
     )
     assert result.returncode == 0, result.stdout + result.stderr
     records = metrics(tmp_path / "run")[1:]
@@ -255,6 +260,10 @@ def test_unusable_prompts_and_failed_rewards_are_counted_and_never_made_up(
     assert failed > 0
     assert last["samples"] == 3 * 32 - failed
     assert "eval/accuracy" not in last
+    assert all(0 <= record["data/pass_rate_mean"] <= 1 for record in records)
+    assert all(record["rollout/log_prob_gap_max"] > 0.1 for record in records)
+    assert all(record["rollout/correction_weight_mean"] < 2 for record in records)
+    assert any(record["reward/length_shaping_mean"] != 0 for record in records)
 
 
 HANGING_REWARD = "import time\n\ndef reward_func(responses):\n    time.sleep(3600)\n"

@@ -87,3 +87,15 @@ def test_what_is_evaluated_and_what_is_exported_may_differ() -> None:
     assert "hf_checkpoint" in line and "evaluation.eval_ema true" in line
     tree["evaluation"] = {"eval_ema": True}
     assert warnings(RunConfig.model_validate(tree)) == []
+
+
+@pytest.mark.parametrize(
+    ("correction", "told"), [("none", True), ("geometric_mask", True), ("token_truncate", False)]
+)
+def test_a_hot_first_token_needs_a_weight_of_its_own(correction: str, told: bool) -> None:
+    algorithm = {"old_log_probs": "learner", "off_policy_correction": correction}
+    tree: dict[str, object] = {"algorithm": algorithm}
+    assert warnings(RunConfig.model_validate(tree)) == []
+    lines = warnings(RunConfig.model_validate(tree | {"rollout": {"use_fire": True}}))
+    assert bool(lines) == told
+    assert all("off_policy_correction" in line and "rollout.use_fire" in line for line in lines)

@@ -173,6 +173,46 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
             "algorithm": {"advantage_estimator": "dr_grpo"},
         },
     ),
+    "a factor of no shaping": (
+        {"reward": {"length_shaping_factor": 0.5}},
+        ("reward.length_shaping_factor to null", "reward.length_shaping to kimi or linear"),
+        {"reward": {"length_shaping_factor": 0.5, "length_shaping": "linear"}},
+    ),
+    "a cosine in another shaping": (
+        {"reward": {"length_shaping": "linear", "cosine_wrong": [-1.0, 0.0]}},
+        ("reward.cosine_wrong to null", "reward.length_shaping to cosine"),
+        {"reward": {"length_shaping": "cosine", "cosine_wrong": [-1.0, 0.0]}},
+    ),
+    "lengths of one sample compared": (
+        {"reward": {"length_shaping": "kimi"}, "rollout": SINGLES, "algorithm": GAE},
+        ("rollout.n_samples_per_prompt to 2", "reward.length_shaping to linear"),
+        {"reward": {"length_shaping": "kimi"}, "algorithm": GAE},
+    ),
+    "a threshold that nobody asks for": (
+        {"reward": {"correct_threshold": 1.0}},
+        ("reward.correct_threshold to null", "data.prompt_sampling to difficulty"),
+        {"reward": {"correct_threshold": 1.0}, "data": {"prompt_sampling": "difficulty"}},
+    ),
+    "difficulty of prompts taken alike": (
+        {"data": {"difficulty_floor": 0.5}},
+        ("data.difficulty_floor to null", "data.prompt_sampling to difficulty"),
+        {"data": {"difficulty_floor": 0.5, "prompt_sampling": "difficulty"}},
+    ),
+    "a hot token without fire": (
+        {"rollout": {"first_token_top_k": 4}},
+        ("rollout.use_fire to true", "rollout.first_token_top_k to null"),
+        {"rollout": {"first_token_top_k": 4, "use_fire": True}, "algorithm": LEARNER},
+    ),
+    "a hot token that is not hot": (
+        {"rollout": {"use_fire": True, "first_token_temperature": 1.0}, "algorithm": LEARNER},
+        ("rollout.first_token_temperature 1", "rollout.temperature 1", "use_fire to false"),
+        {"rollout": {"use_fire": True, "first_token_temperature": 1.5}, "algorithm": LEARNER},
+    ),
+    "a hot token that nobody can weigh": (
+        {"rollout": {"use_fire": True}},
+        ("algorithm.old_log_probs to learner", "rollout.use_fire to false"),
+        {"rollout": {"use_fire": True}, "algorithm": LEARNER},
+    ),
     "dynamic sampling with one sample": (
         {"rollout": {"dynamic_sampling": True, **SINGLES}, "algorithm": GAE},
         ("rollout.n_samples_per_prompt to 2", "rollout.dynamic_sampling to false"),

@@ -1,12 +1,16 @@
 """Accounts of prompts and rewards, and what rewards are given for."""
 
+import math
+
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from rollouts import rollout_group, sample
 
 from lightrft_ray.config import UserError
 from lightrft_ray.driver.rewards import RewardAccount
-from lightrft_ray.driver.rollout import PromptAccount
+from lightrft_ray.driver.rollout import PromptAccount, pass_rates
 from lightrft_ray.observe.names import METRICS
 
 
@@ -54,3 +58,13 @@ def test_a_share_of_0_allows_no_failure_and_of_1_all() -> None:
     with pytest.raises(UserError, match=r"1 of 5 samples"):
         RewardAccount().add(_errors(5, {2: "why"}), 0.0)
     RewardAccount().add(_errors(2, {0: "why", 1: "why"}), 1.0)
+
+
+def test_a_prompts_pass_rate_is_of_the_samples_with_a_reward() -> None:
+    groups = [
+        rollout_group(name, [1], [sample([index]) for index in range(count)])
+        for name, count in (("a", 3), ("b", 2), ("c", 1))
+    ]
+    rewards = torch.tensor([1.0, 0.4, math.nan, math.nan, math.nan, 0.5])
+    assert pass_rates(groups, rewards, 0.5) == [("a", 0.5), ("c", 1.0)]
+    assert pass_rates(groups, rewards, 0.75) == [("a", 0.5), ("c", 0.0)]

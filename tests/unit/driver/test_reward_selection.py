@@ -60,10 +60,17 @@ def test_masked_samples_give_no_signal(masks: bool, expected: bool) -> None:
     ],
 )
 def test_the_best_samples(rewards: list[float], count: int, kept: list[int]) -> None:
-    best = _scored(*rewards).best(count)
+    best = _scored(*rewards).best(count, mask_truncated=False)
     assert [one.token_ids.tolist() for one in best.group.samples] == [[i] for i in kept]
     expected = torch.tensor([rewards[i] for i in kept])
     torch.testing.assert_close(best.rewards.values, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(("masks", "kept"), [(True, [1, 3]), (False, [0, 1])])
+def test_the_best_samples_can_be_trained_on(masks: bool, kept: list[int]) -> None:
+    group = _scored(9.0, 1.0, _NAN, -1.0, truncated=[0])
+    best = group.best(2, mask_truncated=masks)
+    assert [one.token_ids.tolist() for one in best.group.samples] == [[i] for i in kept]
 
 
 @given(

@@ -9,6 +9,7 @@ from makers import IMAGES, LABELS, PROMPTS, REFERENCES, maker, picture, strategy
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
 from lightrft_ray.trainer.experience_settings import ExperienceSettings, experience_settings
+from lightrft_ray.trainer.length_rewards import LengthShaping
 
 _INPUTS = (PROMPTS, IMAGES, REFERENCES, LABELS)
 
@@ -77,10 +78,21 @@ def test_a_run_brings_its_reward_shaping() -> None:
         ("reward_clip_range", "[-1, 1]"),
         ("reward_running_norm", "scale"),
         ("dynamic_sampling", "true"),
+        ("length_shaping", "cosine"),
+        ("cosine_exceeded", "-2"),
     ]
     own = experience_settings(load_config(None, shaping))
     assert own.reward_clip_range == (-1, 1)
     assert own.reward_running_norm
     assert own.dynamic_sampling
+    assert own.length_rewards == LengthShaping("cosine", exceeded=-2.0)
     with pytest.raises(ValueError, match=r"reward\.reward_running_norm standardize"):
         experience_settings(load_config(None, [*shaping, ("reward_running_norm", "standardize")]))
+
+
+def test_a_hot_first_token_is_refused() -> None:
+    fire = [("use_fire", "true"), ("old_log_probs", "learner")]
+    for given in (load_config(None, fire), strategy(use_fire=True)):
+        with pytest.raises(ValueError, match="no use_fire"):
+            experience_settings(given)
+    assert experience_settings(strategy(use_fire=False)) == experience_settings(strategy())

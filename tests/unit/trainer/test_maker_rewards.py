@@ -85,6 +85,13 @@ def test_rewards_are_clipped_and_long_responses_punished(tiny_folder: Path) -> N
     assert rewards.tolist() == [9.0, -9.0, 1.0]
 
 
+def test_lengths_are_compared_in_the_group_wherever_its_samples_lie(tiny_folder: Path) -> None:
+    own = maker(tiny_folder, strategy=strategy(length_shaping="kimi", length_shaping_factor=2.0))
+    experiences = [_experience([1.0, 0.0], [2, 4]), _experience([1.0, 1.0, 0.0, 0.0], [6, 3, 3, 3])]
+    _, rewards = own.process_experiences(experiences)
+    assert torch.cat(rewards).tolist() == [2.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+
+
 def test_running_normalisation_goes_on_over_rollouts(tiny_folder: Path) -> None:
     own = maker(tiny_folder, strategy=strategy(reward_running_norm=True))
     own.process_experiences([_experience([1.0, 3.0, 5.0])])
