@@ -106,11 +106,12 @@ def _samples(count: int, group: int, seed: int) -> list[RewardSample]:
     images = [_image(rng) for _ in range(-(-count // group))]
     question = "How many birds are in the picture? Answer with a number."
     content = [{"type": "image"}, {"type": "text", "text": question}]
+    chats = [[{"role": "user", "content": content}] for _ in images]
     return [
         RewardSample(
             sample_id=f"prompt-{index // group}/{index % group}",
             prompt=question,
-            messages=[{"role": "user", "content": content}],
+            messages=chats[index // group],
             response=str(index % 10),
             response_token_ids=list(range(32)),
             reference="3",

@@ -32,7 +32,7 @@ _TABLE: list[tuple[Faulty, str, int, tuple[int, ...], str]] = [
     (faulty_grpc, "answers too many", 1, _ALL, "it answered for 'x', which it was not asked for"),
     (faulty_grpc, "answers twice", 1, _ALL, "it answered for 's0' twice"),
     (faulty_grpc, "answers for others", 1, _ALL, "it answered for 'somebody', which it was not"),
-    (faulty_grpc, "answers NaN", 1, (0,), "a score is nan, no finite number"),
+    (faulty_grpc, "answers NaN", 1, (0,), "a score is no finite number"),
     (faulty_grpc, "answers nothing", 1, (0,), "the answer has neither a reward nor an error"),
     (faulty_grpc, "answers too much", 1, _ALL, "RESOURCE_EXHAUSTED: .*larger than max"),
     (faulty_grpc, "speaks version 2", 1, _ALL, "it answered in version 2.0 of the reward protocol"),
