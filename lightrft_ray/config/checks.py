@@ -180,7 +180,9 @@ def check_warmup(trainer: TrainerConfig, optimizer_steps: int) -> None:
         )
 
 
-def check_overwriting(output_dir: str, model: ModelConfig, data: DataConfig) -> None:
+def check_overwriting(
+    output_dir: str, model: ModelConfig, data: DataConfig, reward: RewardConfig
+) -> None:
     """A run that replaces what is in its output folder must not read its input from there."""
     inputs = {
         "model.pretrain": model.pretrain,
@@ -189,10 +191,16 @@ def check_overwriting(output_dir: str, model: ModelConfig, data: DataConfig) -> 
         "data.prompt_data": data.prompt_data,
         "data.eval_data": data.eval_data,
     }
+    functions = {f"reward.functions.{name}": each for name, each in reward.functions.items()}
+    files = {"reward.reward_fn": reward.reward_fn}
+    files |= {name: each.function for name, each in functions.items()}
+    inputs |= {name: file for name, file in files.items() if file.endswith(".py")}
+    models = {f"reward.models.{name}": each.pretrain for name, each in reward.models.items()}
+    inputs |= models
     for name, path in inputs.items():
         if path is None or path.startswith(_EMBEDDED) or not _lies_in(path, output_dir):
             continue
-        if name.startswith("model.") and _is_hub_name(path, output_dir):
+        if (name.startswith("model.") or name in models) and _is_hub_name(path, output_dir):
             continue
         raise ValueError(
             f"overwrite_output true would delete the run's own input: {name} {path} lies in "

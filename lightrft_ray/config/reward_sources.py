@@ -64,6 +64,11 @@ class RewardModelConfig(Section):
         reject_unused(self, "reward.models", "kind", self.kind, users)
         if self.kind == "judge" and self.template is None:
             raise ValueError("reward.models: a judge needs its question: set template")
+        if self.max_new_tokens >= self.max_model_len:
+            raise ValueError(
+                f"reward.models.max_new_tokens {self.max_new_tokens} leaves the question none of "
+                f"max_model_len {self.max_model_len}: set it lower"
+            )
         if self.gpus_per_worker > 1 and self.gpus_per_worker % 1:
             raise ValueError(
                 f"reward.models.gpus_per_worker {self.gpus_per_worker:g}: set a whole number, or "

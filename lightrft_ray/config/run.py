@@ -120,5 +120,5 @@ class RunConfig(Section):
         check_critic_warmup(self.trainer, self.algorithm)
         check_warmup(self.trainer, self.optimizer_steps)
         if self.overwrite_output:
-            check_overwriting(self.output_dir, self.model, self.data)
+            check_overwriting(self.output_dir, self.model, self.data, self.reward)
         return self

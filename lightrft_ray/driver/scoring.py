@@ -15,6 +15,7 @@ from lightrft_ray.driver.rewards import (
     wait_rewards,
 )
 from lightrft_ray.driver.workers import Workers
+from lightrft_ray.rewards.recipes import ONLY
 from lightrft_ray.rewards.remote.statistics import RemoteFigures
 from lightrft_ray.trainer.assemble import Scores
 from lightrft_ray.workers.actor_group import ActorGroup
@@ -62,7 +63,7 @@ class Scorer:
             action_entropy=entropy,
             is_truncated=batch.is_truncated,
             process_rewards=rewards.padded_process(response_mask(batch.samples)),
-            reward_components=rewards.components if self._config.reward.recipes else None,
+            reward_components=_parts(rewards.components),
         )
 
     def _wait_rewards(self, pending: Sequence[ObjectRef]) -> SampleRewards:
@@ -71,6 +72,12 @@ class Scorer:
         errors = [score.error for score in report.scores]
         self.account.add(errors, self._config.reward.max_failed_fraction)
         return SampleRewards.of(report)
+
+
+def _parts(components: Sequence[Mapping[str, float]]) -> list[dict[str, float]] | None:
+    """What rewards are made of; None where each is a single number."""
+    parts = [{name: each[name] for name in each if name != ONLY} for each in components]
+    return parts if any(parts) else None
 
 
 def _start_shared(

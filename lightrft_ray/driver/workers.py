@@ -65,10 +65,14 @@ class Workers:
         return largest
 
     def stop(self) -> None:
-        """End the engines' processes, then all actors; never raises, whatever state they are in."""
-        pending = [self.generator.start("stop"), self.reward.start("stop")]
-        with contextlib.suppress(InfrastructureError):
-            wait_for([each for refs in pending for each in refs], _STOP_TIMEOUT, "the workers")
+        """End the processes of engines and functions, then all actors.
+
+        Never raises, whatever state they are in.
+        """
+        stopping = [group.start("stop") for group in (self.generator, self.reward)]
+        for references in stopping:
+            with contextlib.suppress(InfrastructureError):
+                wait_for(references, _STOP_TIMEOUT, "a worker that is to stop")
         for group in self.by_role().values():
             for actor in group.actors:
                 ray.kill(actor)

@@ -7,12 +7,10 @@ from lightrft_ray.config import RewardConfig
 from lightrft_ray.rewards.function_process import FunctionSpec
 from lightrft_ray.rewards.function_source import open_function
 from lightrft_ray.rewards.measured import MeasuredSource
-from lightrft_ray.rewards.recipes import DEFAULT, WeightedRewards, Weights
+from lightrft_ray.rewards.recipes import DEFAULT, ONLY, WeightedRewards, Weights
 from lightrft_ray.rewards.remote.opening import open_remote
 from lightrft_ray.rewards.sample import RewardSource
 
-ONLY = "reward_fn"
-"""The name of a run's reward where it has no recipes."""
 _GRACE = 5.0  # s: sources end by themselves in time, and then know which samples they scored
 
 

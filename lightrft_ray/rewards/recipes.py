@@ -8,6 +8,8 @@ from lightrft_ray.rewards.functions import READY_MADE
 from lightrft_ray.rewards.sample import RewardSample, RewardSource, SampleScore, failed
 
 DEFAULT = "default"
+ONLY = "reward_fn"
+"""The name of a run's reward where it has no recipes."""
 
 Weights = Mapping[str, float]
 
@@ -16,9 +18,10 @@ def check_names(reward: RewardConfig) -> None:
     """UserError for a recipe with an unknown reward, and for a name that is ready-made already."""
     declared = [*reward.functions, *reward.remotes, *reward.models]
     for name in declared:
-        if name in READY_MADE:
+        if name in READY_MADE or name == ONLY:
             raise UserError(
-                f"reward: the name {name} is that of a ready-made reward; choose another"
+                f"reward: the name {name} is taken, by a ready-made reward or by reward_fn; "
+                "choose another"
             )
     known = [*declared, *READY_MADE]
     for label, recipe in reward.recipes.items():
@@ -86,9 +89,10 @@ class WeightedRewards:
 
 
 def _sum(sample_id: str, recipe: Weights, answers: Mapping[str, SampleScore]) -> SampleScore:
-    faults = [f"{name}: {answer.error}" for name, answer in answers.items() if answer.error]
+    faults = {name: answer.error for name, answer in answers.items() if answer.error}
     if faults:
-        return failed(sample_id, "; ".join(faults))
+        named = [f"{name}: {error}" for name, error in faults.items()]
+        return failed(sample_id, "; ".join(faults.values() if len(answers) == 1 else named))
     ordered = [(recipe[name], answers[name]) for name in recipe]
     try:
         return SampleScore(

@@ -245,7 +245,7 @@ FAILING_REWARD = "def reward_func(responses):\n    raise RuntimeError('no such j
     ("reward", "options", "status", "named"),
     [
         (None, {"canary_max_abs_diff": 1e-12}, 1, "canary prompt, over sync.canary_max_abs_diff"),
-        (HANGING_REWARD, {"reward_timeout": 3}, 1, "the reward worker did not answer within 3 s"),
+        (HANGING_REWARD, {"reward_timeout": 3}, 2, "not scored within 3 s"),
         (FAILING_REWARD, {}, 2, "reward.max_failed_fraction allows (RuntimeError: no such judge"),
     ],
     ids=["canary", "hanging reward", "failing reward"],

@@ -75,6 +75,11 @@ def test_a_recipe_on_the_command_line() -> None:
             "a judge needs its question: set template",
         ),
         (
+            "recipes: {default: {a: 1}}\n"
+            "  models: {a: {pretrain: m, kind: judge, template: x, max_new_tokens: 4096}}",
+            "max_new_tokens 4096 leaves the question none of max_model_len 4096",
+        ),
+        (
             "recipes: {default: {a: 1}}\n  models: {a: {pretrain: m, gpus_per_worker: 1.5}}",
             "gpus_per_worker 1.5: set a whole number",
         ),

@@ -85,7 +85,7 @@ def test_what_is_not_scored_in_the_whole_time_is_no_0(tmp_path: Path) -> None:
 
 
 def test_no_samples(tmp_path: Path) -> None:
-    assert _score(_pool(_spec(tmp_path)), []) == []
+    assert asyncio.run(_pool(_spec(tmp_path)).score([])) == []
 
 
 def test_a_file_that_cannot_be_loaded_is_refused_at_the_start(tmp_path: Path) -> None:

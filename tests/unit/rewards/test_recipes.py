@@ -122,7 +122,7 @@ def test_a_source_that_raises_or_is_late_fails_its_samples() -> None:
                 "recipes": {"default": {"anls": 1}},
                 "functions": {"anls": {"function": "token_f1"}},
             },
-            "the name anls is that of a ready-made reward",
+            "the name anls is taken",
         ),
     ],
 )
