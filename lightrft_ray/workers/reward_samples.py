@@ -28,12 +28,13 @@ def reward_samples(
         except DataFault as fault:
             entries += [failed(name, str(fault)) for name in group.sample_ids]
             continue
+        question, messages = user_text(prompt), _messages(prompt, system_prompt)
         responses = zip(group.sample_ids, group.texts, group.token_ids, strict=True)
         entries += [
             RewardSample(
                 sample_id=name,
-                prompt=user_text(prompt),
-                messages=_messages(prompt, system_prompt),
+                prompt=question,
+                messages=messages,
                 response=text,
                 response_token_ids=token_ids.tolist(),
                 reference=prompt.reference,

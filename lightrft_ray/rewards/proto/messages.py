@@ -5,7 +5,6 @@ ValueError that says why, never a guess.
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 from lightrft_ray.rewards.proto import reward_pb2 as pb
@@ -56,14 +55,32 @@ def _encode_sample(
     )
 
 
+class ChatDecoder:
+    """Decodes chats; one that follows its equal, as a prompt's samples have it, is not again."""
+
+    def __init__(self) -> None:
+        self._last: Sequence[pb.Message] | None = None
+        self._decoded: list[dict[str, object]] = []
+
+    def decode(self, messages: Sequence[pb.Message]) -> list[dict[str, object]]:
+        """The chat of messages. ValueError says what is wrong with it."""
+        if self._last is None or self._last != messages:
+            self._decoded = [_decode_message(each) for each in messages]
+            self._last = messages
+        return self._decoded
+
+
 def decode_sample(
-    message: pb.Sample, images: Sequence[EncodedMedia], videos: Sequence[EncodedMedia]
+    message: pb.Sample,
+    chats: ChatDecoder,
+    images: Sequence[EncodedMedia],
+    videos: Sequence[EncodedMedia],
 ) -> RewardSample:
     """A sample of a message and its media. ValueError says what is wrong with it."""
     return RewardSample(
         sample_id=message.sample_id,
         prompt=message.prompt,
-        messages=[_decode_message(each) for each in message.messages],
+        messages=chats.decode(message.messages),
         response=message.response,
         response_token_ids=list(message.response_token_ids),
         reference=message.reference,
@@ -101,11 +118,11 @@ def decode_score(message: pb.SampleScore) -> SampleScore:
     reward = message.reward
     tokens = list(reward.token_scores.values) if reward.HasField("token_scores") else None
     steps = list(reward.step_scores.values) if reward.HasField("step_scores") else None
-    numbers = [reward.score, *reward.components.values(), *(tokens or ()), *(steps or ())]
-    wrong = [number for number in numbers if not math.isfinite(number)]
-    if wrong:
-        return failed(message.sample_id, f"a score is {wrong[0]}, no finite number")
-    return SampleScore(message.sample_id, reward.score, dict(reward.components), tokens, steps)
+    name = message.sample_id
+    try:
+        return SampleScore(name, reward.score, dict(reward.components), tokens, steps)
+    except ValueError as error:  # a number that is none
+        return failed(name, str(error))
 
 
 def _encode_message(message: Mapping[str, object]) -> pb.Message:

@@ -41,6 +41,9 @@ def open_channel(address: str, config: RemoteRewardConfig) -> Channel:
         ("grpc.max_reconnect_backoff_ms", 2000),
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.http2.max_frame_size", 4 * _MB),
+        ("grpc.http2.lookahead_bytes", 16 * _MB),
+        ("grpc.http2.write_buffer_size", 4 * _MB),
     ]
     if not config.is_secure:
         return grpc.aio.insecure_channel(target, options)

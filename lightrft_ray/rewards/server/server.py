@@ -95,6 +95,8 @@ def _options(settings: ServerConfig) -> list[tuple[str, int]]:
         ("grpc.max_send_message_length", settings.max_message_mb * _MB),
         ("grpc.so_reuseport", 0),  # two servers on one port would each get some of the requests
         ("grpc.keepalive_permit_without_calls", 1),
+        ("grpc.http2.max_frame_size", 4 * _MB),
+        ("grpc.http2.lookahead_bytes", 16 * _MB),
         ("grpc.http2.min_ping_interval_without_data_ms", 30_000),
     ]
 

@@ -11,6 +11,7 @@ from grpc.aio import ServicerContext
 from lightrft_ray.rewards.proto import reward_pb2 as pb
 from lightrft_ray.rewards.proto.messages import (
     VERSION,
+    ChatDecoder,
     check_version,
     decode_sample,
     encode_score,
@@ -128,7 +129,7 @@ class RewardService(RewardServiceServicer):
         self, messages: Sequence[pb.Sample]
     ) -> tuple[list[RewardSample], list[pb.SampleScore]]:
         """Samples to score, and answers for those that cannot be."""
-        media = RequestMedia(self._media)
+        media, chats = RequestMedia(self._media), ChatDecoder()
         samples: list[RewardSample] = []
         errors: list[pb.SampleScore] = []
         for message in messages:
@@ -136,7 +137,7 @@ class RewardService(RewardServiceServicer):
                 # Videos too before images can fail: bytes that came are kept whatever is missing.
                 found = media.resolve([*message.images, *message.videos])
                 count = len(message.images)
-                samples.append(decode_sample(message, found[:count], found[count:]))
+                samples.append(decode_sample(message, chats, found[:count], found[count:]))
             except MissingMediaError as error:
                 self._metrics.samples.labels("without_media").inc()
                 errors.append(_lacking(message.sample_id, error))

@@ -32,7 +32,7 @@ _TABLE: list[tuple[Faulty, str, int, tuple[int, ...], str]] = [
     (faulty_grpc, "answers too many", 1, _ALL, "it answered for 'x', which it was not asked for"),
     (faulty_grpc, "answers twice", 1, _ALL, "it answered for 's0' twice"),
     (faulty_grpc, "answers for others", 1, _ALL, "it answered for 'somebody', which it was not"),
-    (faulty_grpc, "answers NaN", 1, (0,), "a score is nan, no finite number"),
+    (faulty_grpc, "answers NaN", 1, (0,), "a score is no finite number"),
     (faulty_grpc, "answers nothing", 1, (0,), "the answer has neither a reward nor an error"),
     (faulty_grpc, "answers too much", 1, _ALL, "RESOURCE_EXHAUSTED: .*larger than max"),
     (faulty_grpc, "speaks version 2", 1, _ALL, "it answered in version 2.0 of the reward protocol"),
@@ -226,7 +226,7 @@ def test_scores_are_taken_from_the_cache_on_request() -> None:
             faulty_grpc("answers NaN", asked) as address,
             client(address, remote_cache_size=100) as remote,
         ):
-            _check(await remote.score([sample(f"s{i}", str(i)) for i in _ALL]), (0,), "nan")
+            _check(await remote.score([sample(f"s{i}", str(i)) for i in _ALL]), (0,), "finite")
             renamed = [sample(f"t{i}", str(i)) for i in _ALL]
             again = await remote.score(renamed)
             assert [score.sample_id for score in again] == ["t0", "t1", "t2", "t3"]
