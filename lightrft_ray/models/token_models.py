@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
+from lightrft_ray.models.output_heads import head_log_probs, logit_rule, output_head
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.value_head import new_value_head
 
@@ -26,24 +26,26 @@ class TokenPolicy(nn.Module):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
+        self._logit_rule = logit_rule(model.config)
 
     def forward(
         self, rows: Rows, sampling: Sampling, *, trains_entropy: bool = False
     ) -> tuple[Tensor, Tensor]:
         """Log-probs (N, A) float32 of the actions and entropies (N, A).
 
-        Both are 0 behind a response's end. Logits exist only for the actions. Entropies have a
-        gradient only with `trains_entropy`, as it keeps one more (actions, vocabulary) tensor.
+        Both are 0 behind a response's end. Logits exist for a chunk of the actions at a time.
+        Entropies have a gradient only with `trains_entropy`.
         """
         hidden = _action_hidden_states(self.model.base_model, rows, self.model.dtype)
-        head = self.model.get_output_embeddings()
-        distribution = sampled_distribution(
-            head(hidden),
+        log_probs, entropy = head_log_probs(
+            output_head(self.model),
+            hidden,
+            rows.action_ids[rows.action_mask],
             temperature=sampling.temperature,
             forbidden=sampling.forbidden_token_ids,
+            rule=self._logit_rule,
+            trains_entropy=trains_entropy,
         )
-        log_probs = token_log_probs(distribution, rows.action_ids[rows.action_mask])
-        entropy = token_entropy(distribution if trains_entropy else distribution.detach())
         return _to_actions(log_probs, rows), _to_actions(entropy, rows)
 
 
