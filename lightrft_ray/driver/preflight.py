@@ -14,7 +14,7 @@ from lightrft_ray.data.processing import (
     tokenizer_of,
 )
 from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
-from lightrft_ray.models.families import forbidden_token_ids
+from lightrft_ray.models.families import check_rows_of_many, forbidden_token_ids
 from lightrft_ray.models.loading import load_config, sees_images
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.token_models import Sampling
@@ -86,10 +86,12 @@ def _check_checkpoints(config: RunConfig) -> PretrainedConfig:
         used["model.ref_pretrain"] = model.ref_pretrain
     if config.uses_critic and model.critic_pretrain is not None:
         used["model.critic_pretrain"] = model.critic_pretrain
-    configs = [load_config(model_source(config, path), name) for name, path in used.items()]
-    for each in configs:
+    configs = {name: load_config(model_source(config, path), name) for name, path in used.items()}
+    for name, each in configs.items():
         position_rule(each)
-    return configs[0]
+        if config.trainer.row_layout != "padded":
+            check_rows_of_many(each, name)
+    return configs["model.pretrain"]
 
 
 def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:

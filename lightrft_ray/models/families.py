@@ -59,6 +59,16 @@ def check_packable(model: nn.Module) -> None:
         )
 
 
+def check_rows_of_many(config: PretrainedConfig, setting: str) -> None:
+    """The same for `trainer.row_layout`, by the configuration of the checkpoint at `setting`."""
+    if config.model_type not in PACKABLE:
+        raise UserError(
+            f"trainer.row_layout: models of the family {config.model_type!r} ({setting}) cannot "
+            f"keep the samples of one row apart: set it to padded; those that can are "
+            f"{', '.join(PACKABLE)}"
+        )
+
+
 def accepts(model: nn.Module, argument: str) -> bool:
     """Whether the module's forward names this argument."""
     return argument in signature(model.forward).parameters

@@ -85,13 +85,20 @@ def load_policy(source: ModelSource) -> PreTrainedModel:
     loader = (
         AutoModelForImageTextToText if sees_images(load_config(source)) else AutoModelForCausalLM
     )
-    return loader.from_pretrained(source.path, **_options(source))
+    return _attending(loader.from_pretrained(source.path, **_options(source)), source)
 
 
 def load_backbone(source: ModelSource) -> PreTrainedModel:
     """The model without its language-model head, vision tower included where there is one."""
     load_config(source)
-    return AutoModel.from_pretrained(source.path, **_options(source))
+    return _attending(AutoModel.from_pretrained(source.path, **_options(source)), source)
+
+
+def _attending(model: PreTrainedModel, source: ModelSource) -> PreTrainedModel:
+    """FlexAttention is for the language model's rows; a vision tower keeps SDPA."""
+    if source.attn_implementation == "flex_attention":
+        model.get_decoder().config._attn_implementation = "flex_attention"
+    return model
 
 
 def hidden_size(config: PretrainedConfig) -> int:
@@ -100,9 +107,10 @@ def hidden_size(config: PretrainedConfig) -> int:
 
 
 def _options(source: ModelSource) -> dict[str, object]:
+    is_flex = source.attn_implementation == "flex_attention"
     return {
         "dtype": source.dtype,
-        "attn_implementation": source.attn_implementation,
+        "attn_implementation": "sdpa" if is_flex else source.attn_implementation,
         "trust_remote_code": source.trust_remote_code,
         "device_map": source.device_map,
         "quantization_config": _four_bits(source.dtype) if source.load_in_4bit else None,

@@ -7,7 +7,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from lightrft_ray.models.families import hugging_face_model
 from lightrft_ray.models.output_heads import head_log_probs, logit_rule, output_head
+from lightrft_ray.models.row_inputs import (
+    attention_inputs,
+    check_attention_ran,
+    use_row_attention,
+)
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.value_head import new_value_head
 
@@ -27,6 +33,7 @@ class TokenPolicy(nn.Module):
         super().__init__()
         self.model = model
         self._logit_rule = logit_rule(model.config)
+        use_row_attention(model)
 
     def forward(
         self, rows: Rows, sampling: Sampling, *, trains_entropy: bool = False
@@ -36,7 +43,9 @@ class TokenPolicy(nn.Module):
         Both are 0 behind a response's end. Logits exist for a chunk of the actions at a time.
         Entropies have a gradient only with `trains_entropy`.
         """
-        hidden = _action_hidden_states(self.model.base_model, rows, self.model.dtype)
+        hidden = _action_hidden_states(
+            hugging_face_model(self.model.base_model), rows, self.model.dtype
+        )
         log_probs, entropy = head_log_probs(
             output_head(self.model),
             hidden,
@@ -55,6 +64,7 @@ class TokenCritic(nn.Module):
     def __init__(self, backbone: PreTrainedModel, seed: int) -> None:
         super().__init__()
         self.backbone = backbone
+        use_row_attention(backbone)
         self.value_head = new_value_head(backbone, torch.Generator().manual_seed(seed))
 
     def forward(self, rows: Rows) -> Tensor:
@@ -63,32 +73,23 @@ class TokenCritic(nn.Module):
         return _to_actions(self.value_head(hidden.float())[:, 0], rows)
 
 
-def _action_hidden_states(backbone: nn.Module, rows: Rows, dtype: torch.dtype) -> Tensor:
+def _action_hidden_states(backbone: PreTrainedModel, rows: Rows, dtype: torch.dtype) -> Tensor:
     """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A).
 
     `dtype` is the one that the backbone computes in.
     """
     output = backbone(
         input_ids=rows.input_ids,
-        attention_mask=_model_mask(rows.attention_mask, dtype),
         position_ids=rows.position_ids,
         use_cache=False,
+        **attention_inputs(backbone, rows.attention, dtype),
         **rows.media,
     )
+    check_attention_ran(backbone, rows.attention)
     columns = rows.action_columns[rows.action_mask]
     # Not by [columns]: the samples of a group share the prompt's last column, and the backward pass
     # of indexing adds them up in whatever order threads come. index_select adds in order.
     return output.last_hidden_state.flatten(0, 1).index_select(0, columns)
-
-
-def _model_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """(R, 1, T, T) masks as numbers to add to the scores; (R, T) masks of padding as they are.
-
-    SDPA would take booleans, but eager attention adds whatever it gets.
-    """
-    if mask.dim() == 2:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
 def _to_actions(values: Tensor, rows: Rows) -> Tensor:

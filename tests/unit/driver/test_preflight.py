@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny_models import text_model
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
+from transformers import GPT2Config, PreTrainedTokenizerFast
 
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import load_config
@@ -104,3 +104,10 @@ def test_a_checkpoint_without_processor(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(source / name)
     with pytest.raises(UserError, match="no processor or tokenizer could be loaded"):
         _check(pretrain=tmp_path)
+
+
+def test_a_family_that_cannot_share_prompts_says_so(tmp_path: Path) -> None:
+    GPT2Config().save_pretrained(tmp_path / "gpt2")
+    data = _data(tmp_path / "prompts.jsonl", {"prompt": "1 + 1"})
+    with pytest.raises(UserError, match="row_layout: models of the family 'gpt2'"):
+        _check(pretrain=tmp_path / "gpt2", prompt_data=data)

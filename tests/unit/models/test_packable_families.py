@@ -31,7 +31,7 @@ _OWN = {
 _TEXT = [family for family in PACKABLE if "vl" not in family]  # tiny_models has a vision model
 
 
-def _model(family: str) -> PreTrainedModel:
+def family_model(family: str) -> PreTrainedModel:
     config = AutoConfig.for_model(family, **{**_SIZES, **_OWN.get(family, {})})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -41,7 +41,7 @@ def _model(family: str) -> PreTrainedModel:
 @pytest.mark.parametrize("family", _TEXT)
 def test_a_packed_batch_equals_a_padded_one(family: str) -> None:
     samples = Samples.of([prompt_group(1, 3, [9, 2]), prompt_group(2, 8, [1, 4])])
-    model = _model(family)
+    model = family_model(family)
     arguments = (samples.padded, samples.num_actions, samples.mask)
     padded = ActorLanguage(model)(*arguments)
     packed = ActorLanguage(model, packing_samples=True)(*arguments)
