@@ -119,8 +119,12 @@ def _status_mb(field: str) -> float:
 
 
 def _largest_difference(plain: Path, fused: Path) -> float:
+    names = ("log-probs", "entropies", "hidden states' gradient", "weight's gradient")
     pairs = zip(torch.load(plain), torch.load(fused), strict=True)
-    return max((a - b).abs().max().item() for a, b in pairs)
+    differences = [(a - b).abs().max().item() for a, b in pairs]
+    for name, difference in zip(names, differences, strict=True):
+        print(f"{name}: {difference:.1e}")
+    return max(differences)
 
 
 if __name__ == "__main__":
