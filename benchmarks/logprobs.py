@@ -1,9 +1,10 @@
 """Fused log-probs and entropies against the plain computation over whole logits, on the CPU.
 
 Both take hidden states and the output head's weight to log-probs and entropies under a temperature
-and forbidden ids, and a gradient of the log-probs back to both. Each measurement has a process of
-its own, one after another. Peaks are resident memory above the inputs, the weight and its gradient.
-The last line is a JSON object; errors are absolute, over log-probs, entropies and both gradients.
+and forbidden ids, and the gradient of a weighted mean of the log-probs back to both. Each
+measurement has a process of its own, one after another. Peaks are resident memory above the inputs,
+the weight and its gradient. The last line is a JSON object; errors are absolute, over log-probs,
+entropies and both gradients.
 """
 
 import argparse
@@ -103,12 +104,12 @@ def _measure(name: str, size: _Size, file: Path) -> tuple[float, float]:
 
 
 def _inputs(tokens: int, vocabulary: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Hidden states of unit variance, logits too; each token has a gradient of its own."""
+    """Hidden states of unit variance, logits too; each token has a weight of its own."""
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(tokens, width, generator=generator, requires_grad=True)
     weight = torch.randn(vocabulary, width, generator=generator).div_(width**0.5).requires_grad_()
     token_ids = torch.randint(len(_FORBIDDEN) + 5, vocabulary, (tokens,), generator=generator)
-    return hidden, weight, token_ids, torch.randn(tokens, generator=generator)
+    return hidden, weight, token_ids, torch.randn(tokens, generator=generator) / tokens
 
 
 def _status_mb(field: str) -> float:
