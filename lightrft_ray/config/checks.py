@@ -129,25 +129,27 @@ def check_correct_threshold(reward: RewardConfig, data: DataConfig) -> None:
 
 
 def check_attention(model: ModelConfig, placement: PlacementConfig, groups: Sequence[str]) -> None:
-    """FlashAttention runs on GPUs only; `groups` are the used ones of actor, critic and ref."""
-    if model.attn_implementation != "flash_attention_2":
+    """Two kinds run on GPUs only; `groups` are the used ones of actor, critic and ref."""
+    implementation = model.attn_implementation
+    if implementation not in ("flash_attention_2", "flex_attention"):
         return
     for group in groups:
         gpus = f"{group}_num_gpus_per_node"
         if getattr(placement, gpus) == 0:
             raise ValueError(
-                f"model.attn_implementation flash_attention_2 needs GPUs: set placement.{gpus} "
+                f"model.attn_implementation {implementation} needs GPUs: set placement.{gpus} "
                 "to 1 or more, or model.attn_implementation to sdpa"
             )
 
 
 def check_row_layout(model: ModelConfig, trainer: TrainerConfig) -> None:
-    """FlashAttention knows causal and padded rows, and not which samples share a prompt."""
+    """FlashAttention keeps packed samples apart, and does not know which share a prompt."""
     flash = model.attn_implementation == "flash_attention_2"
     if flash and trainer.row_layout == "shared_prefix":
         raise ValueError(
             "model.attn_implementation flash_attention_2 cannot run trainer.row_layout "
-            "shared_prefix: set trainer.row_layout to padded, or model.attn_implementation to sdpa"
+            "shared_prefix: set trainer.row_layout to packed, or model.attn_implementation to "
+            "flex_attention or sdpa"
         )
 
 

@@ -38,8 +38,8 @@ class ModelConfig(Section):
     """Model the critic starts from (null: pretrain)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Parameter type of learners and generators."""
-    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    """Attention of learners, reference and critic."""
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
+    """Attention of learners, reference and critic; the last two run on GPUs only."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass to save memory."""
     trust_remote_code: bool = False
@@ -157,8 +157,8 @@ class TrainerConfig(Section):
     """Share of the average that an update keeps (null: 0.992)."""
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(require_integer)] = 1
     """DeepSpeed ZeRO stage: what the ranks share out among them."""
-    row_layout: Literal["shared_prefix", "padded"] = "shared_prefix"
-    """Rows of a micro-batch: a prompt and all its samples in one, or each sample in its own."""
+    row_layout: Literal["shared_prefix", "packed", "padded"] = "shared_prefix"
+    """A micro-batch is one row in which samples share their prompt or repeat it, or is padded."""
     learner_timeout: PositiveFloat = 600
     """Seconds to wait for one call of a learner, reference or critic."""
 

@@ -7,7 +7,7 @@ from transformers import PretrainedConfig
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.data.processing import Processor, PromptEncoder, tokenizer_of
 from lightrft_ray.data.prompts import Prompt
-from lightrft_ray.models.families import shared_prefix_obstacle
+from lightrft_ray.models.families import check_rows_of_many
 from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import load_config, policy_without_weights, sees_images
 from lightrft_ray.models.positions import position_rule
@@ -69,17 +69,8 @@ def check_freezing(config: RunConfig) -> None:
         freeze(policy_without_weights(model_source(config, config.model.pretrain)), freezing)
 
 
-def check_layout(
-    config: RunConfig, configs: Mapping[str, PretrainedConfig], paths: Mapping[str, str]
-) -> None:
+def check_layout(config: RunConfig, configs: Mapping[str, PretrainedConfig]) -> None:
     """Raise UserError where a model cannot compute the rows that the run lays out."""
-    if config.trainer.row_layout != "shared_prefix":
-        return
-    longest = config.data.prompt_max_len + config.rollout.generate_max_len
-    for name, each in configs.items():
-        obstacle = shared_prefix_obstacle(each, longest)
-        if obstacle is not None:
-            raise UserError(
-                f"trainer.row_layout shared_prefix: in {name} {paths[name]} {obstacle}; "
-                "set trainer.row_layout to padded"
-            )
+    if config.trainer.row_layout != "padded":
+        for name, each in configs.items():
+            check_rows_of_many(each, name)

@@ -72,17 +72,17 @@ def check_inputs(config: RunConfig) -> RunInputs:
     check_labels(config.reward, (prompt.label for prompt in (*train, *evaluation)))
     model = config.model
     configs = checkpoint_configs(config)
+    check_layout(config, configs)
     if config.algorithm.aux_loss_coef > 0:
         check_routers(configs["model.pretrain"], f"model.pretrain {model.pretrain}")
     paths = {name: getattr(model, name.removeprefix("model.")) for name in configs}
     processor = load_processor(model.pretrain, model.trust_remote_code)
-    encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
-    check_tokens(configs, paths, processor, encoder, train[0])
-    check_freezing(config)
-    check_layout(config, configs, paths)
     tokenizer = tokenizer_of(processor)
     taught, bad_demonstrations = _read_demonstrations(config, tokenizer)
     check_sight(configs, paths, [*train, *evaluation, *(each.prompt for each in taught)])
+    encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
+    check_tokens(configs, paths, processor, encoder, train[0])
+    check_freezing(config)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]
     forbidden = forbidden_token_ids(configs["model.pretrain"])

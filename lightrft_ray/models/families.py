@@ -66,19 +66,14 @@ def check_packable(model: nn.Module) -> None:
         )
 
 
-def shared_prefix_obstacle(config: PretrainedConfig, longest: int) -> str | None:
-    """Why the samples of a prompt cannot share one row of at most `longest` tokens; None if so.
-
-    A row of several samples brings its own attention mask, which takes the place of the family's.
-    """
-    if config.model_type == "gemma3":
-        return "the tokens of an image attend to each other"
-    text = config.get_text_config()
-    window = getattr(text, "sliding_window", None)
-    kinds = getattr(text, "layer_types", None) or ["sliding_attention"]
-    if window is not None and "sliding_attention" in kinds and window < longest:
-        return f"some layers attend to the last {window} tokens alone"
-    return None
+def check_rows_of_many(config: PretrainedConfig, setting: str) -> None:
+    """The same for `trainer.row_layout`, by the configuration of the checkpoint at `setting`."""
+    if config.model_type not in PACKABLE:
+        raise UserError(
+            f"trainer.row_layout: models of the family {config.model_type!r} ({setting}) cannot "
+            f"keep the samples of one row apart: set it to padded; those that can are "
+            f"{', '.join(PACKABLE)}"
+        )
 
 
 def accepts(model: nn.Module, argument: str) -> bool:

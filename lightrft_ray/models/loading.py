@@ -114,6 +114,9 @@ def _loaded(loader: type[_BaseAutoModelClass], source: ModelSource) -> PreTraine
             f"model {source.path}: the checkpoint lacks {len(missing)} weights, as {missing[0]}; "
             f"it is not a whole {type(model).__name__}"
         )
+    if source.attn_implementation == "flex_attention":
+        # For the language model's rows; a vision tower keeps SDPA.
+        model.get_decoder().config._attn_implementation = "flex_attention"
     return model
 
 
@@ -123,9 +126,10 @@ def hidden_size(config: PretrainedConfig) -> int:
 
 
 def _options(source: ModelSource) -> dict[str, object]:
+    is_flex = source.attn_implementation == "flex_attention"
     return {
         "dtype": source.dtype,
-        "attn_implementation": source.attn_implementation,
+        "attn_implementation": "sdpa" if is_flex else source.attn_implementation,
         "trust_remote_code": source.trust_remote_code,
         "device_map": source.device_map,
         "quantization_config": _four_bits(source.dtype) if source.load_in_4bit else None,

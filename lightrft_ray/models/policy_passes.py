@@ -11,8 +11,20 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
-from lightrft_ray.models.families import accepts, config_of, token_type_inputs, unwrapped
+from lightrft_ray.models.families import (
+    accepts,
+    config_of,
+    hugging_face_model,
+    token_type_inputs,
+    unwrapped,
+)
 from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
+from lightrft_ray.models.output_heads import (
+    has_fused_head,
+    head_log_probs,
+    logit_rule,
+    output_head,
+)
 from lightrft_ray.models.positions import PositionRule, TextPositions, position_rule
 from lightrft_ray.models.sequence_passes import (
     ActionCounts,
@@ -68,9 +80,9 @@ def policy_forward(
     The output has `action_entropy`, of the log-probs' shape, with `with_entropy`.
     """
     scored = make_pass(model, batch, pack=pack)
-    log_probs, entropy, output = _scored_log_probs(
-        model, scored, sampling, batch.media, whole_output=return_output
-    )
+    if not return_output and has_fused_head(unwrapped(model)):
+        return scored.scatter(_fused_log_probs(model, scored, sampling, batch.media))
+    log_probs, entropy, output = _whole_log_probs(model, scored, sampling, batch.media)
     if not return_output:
         return log_probs
     if with_entropy:
@@ -78,24 +90,33 @@ def policy_forward(
     return log_probs, output
 
 
-def _scored_log_probs(
-    model: nn.Module,
-    scored: SequencePass,
-    sampling: Sampling,
-    media: Mapping[str, Tensor],
-    *,
-    whole_output: bool,
+def _fused_log_probs(
+    model: nn.Module, scored: SequencePass, sampling: Sampling, media: Mapping[str, Tensor]
+) -> Tensor:
+    """(K,) log-probs by the backbone and its head: logits exist for a chunk of them at a time."""
+    inner = hugging_face_model(model)
+    states = inner.base_model(**_model_inputs(model, scored, media)).last_hidden_state
+    log_probs, _ = head_log_probs(
+        output_head(inner),
+        scored.select(states),
+        scored.labels,
+        temperature=sampling.temperature,
+        forbidden=sampling.forbidden_token_ids,
+        rule=logit_rule(inner.config),
+    )
+    return log_probs
+
+
+def _whole_log_probs(
+    model: nn.Module, scored: SequencePass, sampling: Sampling, media: Mapping[str, Tensor]
 ) -> tuple[Tensor, Tensor, ModelOutput]:
     """Log-probs and entropies (without gradient) in the result's shape, float32, and the output.
 
-    Logits exist for all tokens with `whole_output`, else only where a token is scored.
+    The output holds the logits of all tokens.
     """
-    places, kept = scored.columns, {}
-    if not whole_output and accepts(unwrapped(model), "logits_to_keep"):
-        kept["logits_to_keep"], places = torch.unique(scored.columns, return_inverse=True)
-    output = model(**_model_inputs(model, scored, media), **kept)
+    output = model(**_model_inputs(model, scored, media))
     distribution = sampled_distribution(
-        output.logits[scored.rows, places],
+        scored.select(output.logits),
         temperature=sampling.temperature,
         forbidden=sampling.forbidden_token_ids,
     )

@@ -2,7 +2,6 @@
 
 from typing import cast
 
-import torch
 from torch import Tensor
 from transformers import PretrainedConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import load_balancing_loss_func
@@ -42,18 +41,9 @@ def router_loss(logits: tuple[Tensor, ...], rows: Rows, config: PretrainedConfig
 
 def _samples_of_tokens(rows: Rows) -> Tensor:
     """(R, T) float32: the number of samples that a token belongs to; 0 at padding."""
-    count, width = rows.input_ids.shape
-    place = torch.arange(width, device=rows.input_ids.device)
-    if rows.attention_mask.dim() == 2:
-        is_real = rows.attention_mask.bool()
-    else:  # padding sees itself alone, and what comes behind the first token sees that one too
-        is_real = (rows.attention_mask[:, 0].sum(dim=-1) > 1) | (place == 0)
-    prompt_ends = rows.action_columns[:, 0]  # the token that predicts a response's first one
-    of_sample = prompt_ends // width
-    samples = torch.bincount(of_sample, minlength=count)
-    lengths = torch.zeros_like(samples).scatter(0, of_sample, prompt_ends % width + 1)
-    is_prompt = place < lengths[:, None]
-    return is_real * torch.where(is_prompt, samples[:, None], 1).float()
+    if isinstance(rows.attention, Tensor):
+        return rows.attention.float()
+    return rows.attention.samples_of_tokens()[None].float()
 
 
 def _experts(text: PretrainedConfig) -> int | None:

@@ -22,7 +22,7 @@ from PIL import Image
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.checkpoint_names import checkpoint_names
-from lightrft_ray.models.families import forbidden_token_ids, shared_prefix_obstacle
+from lightrft_ray.models.families import PACKABLE, forbidden_token_ids
 from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import ModelSource, load_policy, sees_images
 from lightrft_ray.models.positions import position_rule
@@ -177,8 +177,7 @@ def _gap(
 def _our_log_probs(
     model: PreTrainedModel, groups: Sequence[PromptGroup], sampling: Sampling
 ) -> np.ndarray:
-    shares = shared_prefix_obstacle(model.config, LONGEST) is None
-    layout = "shared_prefix" if shares else "padded"
+    layout = "shared_prefix" if model.config.model_type in PACKABLE else "padded"
     rows = build_rows(groups, layout, position_rule(model.config), pad_token_id=0)
     log_probs, _ = TokenPolicy(model)(rows, sampling)
     return log_probs[rows.action_mask].numpy()

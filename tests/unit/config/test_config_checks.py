@@ -265,8 +265,13 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
     ),
     "flash attention with shared prompts": (
         {"model": FLASH, "placement": GPUS},
-        ("model.attn_implementation", "trainer.row_layout to padded"),
-        {"trainer": PADDED, "model": FLASH, "placement": GPUS},
+        ("model.attn_implementation", "trainer.row_layout to packed"),
+        {"trainer": {"row_layout": "packed"}, "model": FLASH, "placement": GPUS},
+    ),
+    "flex attention on CPU learners": (
+        {"model": {"attn_implementation": "flex_attention"}},
+        ("model.attn_implementation", "placement.actor_num_gpus_per_node to 1"),
+        {"model": {"attn_implementation": "flex_attention"}, "placement": GPUS},
     ),
     "step no multiple of the batch": (
         {"rollout": {"rollout_batch_size": 31}},

@@ -102,7 +102,7 @@ def test_texts_of_the_command_line(name: str, text: str, value: object) -> None:
         ("rollout: {max_staleness: 1}", ["rollout.max_staleness", "set it to 0", "got 1"]),
         ("model: {dtype: fp16}", ["model.dtype", "'float32' or 'bfloat16'", "fp16"]),
         ("trainer: {zero_stage: true}", ["trainer.zero_stage", "must be an integer, got true"]),
-        ("trainer: {row_layout: packed}", ["trainer.row_layout", "'shared_prefix' or 'padded'"]),
+        ("trainer: {row_layout: ragged}", ["trainer.row_layout", "'packed' or 'padded'"]),
         (f"seed: {'x' * 500}", ["seed", "xxx..."]),
     ],
 )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny_models import text_model
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
+from transformers import GPT2Config, PreTrainedTokenizerFast
 
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import load_config
@@ -157,3 +157,10 @@ def test_a_frozen_pattern_that_matches_nothing() -> None:
     with pytest.raises(UserError, match=r"nearest is model\.visual\.\*"):
         _check(freeze_patterns="[model.visuals.*]")
     _check(freeze_patterns="[model.visual.*]", freeze_embeddings=True)
+
+
+def test_a_family_that_cannot_share_prompts_says_so(tmp_path: Path) -> None:
+    GPT2Config().save_pretrained(tmp_path / "gpt2")
+    data = _data(tmp_path / "prompts.jsonl", {"prompt": "1 + 1"})
+    with pytest.raises(UserError, match="row_layout: models of the family 'gpt2'"):
+        _check(pretrain=tmp_path / "gpt2", prompt_data=data)

@@ -106,7 +106,7 @@ def test_process_rewards_are_compared_too() -> None:
     rewards = SampleRewards(torch.tensor([1.0, 1.0]), steps, ({}, {}))
     group = ScoredGroup(rollout_group("a", [1], samples), rewards)
     assert has_signal([group], mask_truncated=False) == [True]
-    best = group.best(1)
+    best = group.best(1, mask_truncated=False)
     assert best.group.samples == (samples[0],)
     mask = torch.ones(1, 3).bool()
     padded = best.rewards.padded_process(mask)

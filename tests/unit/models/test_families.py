@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.actor_language import ActorLanguage
 from lightrft_ray.models.actor_vl import ActorVL
 from lightrft_ray.models.checkpoint_names import checkpoint_names
-from lightrft_ray.models.families import PACKABLE, forbidden_token_ids, shared_prefix_obstacle
+from lightrft_ray.models.families import PACKABLE, check_rows_of_many, forbidden_token_ids
 from lightrft_ray.models.loading import (
     ModelSource,
     load_backbone,
@@ -32,7 +33,7 @@ from lightrft_ray.models.loading import (
 )
 from lightrft_ray.models.log_probs import sampled_distribution, token_log_probs
 from lightrft_ray.models.positions import position_rule
-from lightrft_ray.models.rows import PromptGroup, build_rows, concatenate_padded
+from lightrft_ray.models.rows import PromptGroup, RowLayout, build_rows, concatenate_padded
 from lightrft_ray.models.sequences import SequenceLayout
 from lightrft_ray.models.token_models import Sampling, TokenCritic, TokenPolicy
 from lightrft_ray.sync.weight_source import published_weights
@@ -125,8 +126,8 @@ def _plain(
 
 
 def test_rows_give_what_transformers_gives_one_by_one(case: Case) -> None:
-    shares = shared_prefix_obstacle(case.model.config, _LONGEST) is None
-    for layout in ("padded", "shared_prefix") if shares else ("padded",):
+    shares = case.model.config.model_type in PACKABLE
+    for layout in get_args(RowLayout) if shares else ("padded",):
         rows = build_rows(case.groups, layout, position_rule(case.model.config), 0)
         with torch.no_grad():
             log_probs, _ = TokenPolicy(case.model)(rows, case.sampling)
@@ -135,14 +136,9 @@ def test_rows_give_what_transformers_gives_one_by_one(case: Case) -> None:
     assert case.expected.std() > 0.5
 
 
-@pytest.mark.parametrize("family", ["mistral", "gemma3_text", "gemma3"])
-def test_families_whose_samples_cannot_share_a_row_say_why(
-    family: str, case_of: Callable[[str], Case]
-) -> None:
-    config = case_of(family).model.config
-    assert shared_prefix_obstacle(config, _LONGEST)
-    if family != "gemma3":
-        assert shared_prefix_obstacle(config, 16) is None
+def test_a_family_whose_samples_cannot_share_a_row_says_so(case_of: Callable[[str], Case]) -> None:
+    with pytest.raises(UserError, match=r"'gemma3' .*set it to padded"):
+        check_rows_of_many(case_of("gemma3").model.config, "model.pretrain")
 
 
 def test_a_checkpoint_is_saved_as_it_was_loaded(case: Case, tmp_path: Path) -> None:
