@@ -50,6 +50,10 @@ class ActorGroup:
         pairs = zip(self.actors, arguments, strict=True)
         return [getattr(actor, method).remote(argument) for actor, argument in pairs]
 
+    def start_split(self, method: str) -> list[tuple[ObjectRef, ...]]:
+        """Call a method of several results on every actor; a reference to each of them."""
+        return [tuple(getattr(actor, method).remote()) for actor in self.actors]
+
     def wait(self, references: Sequence[ObjectRef]) -> list[Any]:
         """Results of calls to this group, within its deadline."""
         return wait_for(references, self.timeout, f"the {self.role} worker")

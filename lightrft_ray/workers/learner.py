@@ -32,6 +32,14 @@ from lightrft_ray.workers.devices import model_source, prepare_device
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
+from lightrft_ray.workers.snapshot import (
+    POLICY,
+    Files,
+    Snapshot,
+    SnapshotSource,
+    restore_snapshot,
+    take_snapshot,
+)
 
 _MB = 10**6
 
@@ -142,6 +150,15 @@ class PolicyLearner:
         state = full_state_dict(weights, keep=self._rank == 0)
         if self._rank == 0:
             self._model.save_pretrained(folder, state_dict=state)
+
+    @ray.method(num_returns=2)
+    def snapshot(self) -> tuple[Files, Snapshot]:
+        """This rank's part of a checkpoint; all ranks must call it."""
+        return take_snapshot(self._trainable.engine, POLICY, self._rank)
+
+    def restore(self, source: SnapshotSource) -> None:
+        """Go on from a checkpoint; all ranks must call it."""
+        restore_snapshot(self._trainable.engine, POLICY, self._rank, source)
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""
