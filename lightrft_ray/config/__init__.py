@@ -1,6 +1,7 @@
 """Typed run configuration. Imports without torch."""
 
 from lightrft_ray.config.algorithm import AlgorithmConfig
+from lightrft_ray.config.checkpoint import CheckpointConfig
 from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.run import RunConfig
@@ -17,6 +18,7 @@ from lightrft_ray.config.sections import (
 
 __all__ = [
     "AlgorithmConfig",
+    "CheckpointConfig",
     "DataConfig",
     "DataFault",
     "EvaluationConfig",

@@ -51,6 +51,13 @@ def no_staleness_yet(value: int) -> int:
     return value
 
 
+def one_process_alone_sees(url: str) -> str:
+    """Refuse a url whose files no other process would find."""
+    if url.startswith("memory:"):
+        raise ValueError("files in memory are seen by one process alone: give a folder or a store")
+    return url
+
+
 def require_integer(value: object) -> object:
     """Refuse what only equals an integer: a Literal compares, so that true and 1.0 would be 1."""
     if type(value) is not int:

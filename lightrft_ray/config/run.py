@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import NonNegativeInt, model_validator
 
 from lightrft_ray.config.algorithm import AlgorithmConfig
+from lightrft_ray.config.checkpoint import CheckpointConfig
 from lightrft_ray.config.checks import (
     check_attention,
     check_auxiliary_models,
@@ -14,6 +15,7 @@ from lightrft_ray.config.checks import (
     check_kl,
     check_micro_batch,
     check_overwriting,
+    check_resuming,
     check_row_layout,
     check_shaping,
     check_train_batch,
@@ -52,9 +54,15 @@ class RunConfig(Section):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     sync: SyncConfig = SyncConfig()
     placement: PlacementConfig = PlacementConfig()
     logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def checkpoint_url(self) -> str:
+        """`checkpoint.ckpt_path` with its default filled in."""
+        return self.checkpoint.ckpt_path or f"{self.output_dir.rstrip('/')}/checkpoints"
 
     @property
     def learner_ranks(self) -> int:
@@ -120,5 +128,6 @@ class RunConfig(Section):
         check_critic_warmup(self.trainer, self.algorithm)
         check_warmup(self.trainer, self.optimizer_steps)
         if self.overwrite_output:
+            check_resuming(self.checkpoint)
             check_overwriting(self.output_dir, self.model, self.data)
         return self

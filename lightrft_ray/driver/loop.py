@@ -1,6 +1,8 @@
 """The training loop: generate, score, assemble, learn, publish, evaluate."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -8,7 +10,10 @@ from torch import Tensor
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
+from lightrft_ray.driver.checkpoint_store import Checkpoint
+from lightrft_ray.driver.checkpointer import Checkpointer
 from lightrft_ray.driver.evaluation import Evaluator
+from lightrft_ray.driver.interruption import Interruption
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.publication import WeightPublisher
 from lightrft_ray.driver.records import (
@@ -24,6 +29,7 @@ from lightrft_ray.driver.selection import RewardSelection
 from lightrft_ray.driver.stopwatch import Stopwatch
 from lightrft_ray.driver.updates import Updater
 from lightrft_ray.driver.workers import Workers
+from lightrft_ray.trainer.assemble import Scores
 from lightrft_ray.trainer.assembler import Assembler
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 
@@ -35,9 +41,18 @@ _MEMORY_EVERY = 10  # steps: looking at all processes takes some milliseconds
 class TrainingLoop:
     """A synchronous run: every batch is sampled with the weights of the step before."""
 
-    def __init__(self, config: RunConfig, inputs: RunInputs, workers: Workers) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        inputs: RunInputs,
+        workers: Workers,
+        checkpointer: Checkpointer,
+        interruption: Interruption,
+    ) -> None:
         self._config = config
         self._workers = workers
+        self._checkpointer = checkpointer
+        self._interruption = interruption
         self._pad_token_id = inputs.pad_token_id
         self._bad_rows = inputs.bad_rows
         self._rollouts = RolloutManager(
@@ -56,21 +71,63 @@ class TrainingLoop:
         )
         self._evaluator = Evaluator(config, inputs.eval_prompts, workers)
         self._samples = 0
+        self._step = 0
+        self.results: Record = {}  # the latest value of each metric
+        self._finished: dict[str, Any] | None = None  # the state after the last finished step
 
-    def run(self, report: Callable[[Record], None]) -> None:
-        """Run all steps; `report` gets a record of each, step 0 being the state before training."""
+    def run(self, report: Callable[[Record], None], resumed: Checkpoint | None = None) -> None:
+        """Run all steps, or those behind a checkpoint.
+
+        `report` gets a record of each, step 0 being the state before training. When interrupted, it
+        saves what the last finished step left before KeyboardInterrupt goes on.
+        """
+        try:
+            self._start(report, resumed)
+            for step in range(self._step + 1, self._config.trainer.num_steps + 1):
+                self._run_step(step, report)
+        except KeyboardInterrupt:
+            self._save_finished()
+            raise
+        finally:
+            self._checkpointer.wait()
+
+    @property
+    def last_saved(self) -> int | None:
+        """The step of the latest checkpoint, None where there is none."""
+        return self._checkpointer.last_step
+
+    def _start(self, report: Callable[[Record], None], resumed: Checkpoint | None) -> None:
         watch = Stopwatch()
+        if resumed is not None:
+            self.load_state_dict(self._checkpointer.restore(resumed))
+            self._finished = self.state_dict()
+            self._publish(watch)
+            return
         record = self._publish(watch) | self._evaluate(watch)
+        self._remember(record)
         report(self._finish({"step": 0, **record}, watch))
-        for step in range(1, self._config.trainer.num_steps + 1):
-            report(self._step(step))
+        self._finished = self.state_dict()
 
-    def _step(self, step: int) -> Record:
+    def _run_step(self, step: int, report: Callable[[Record], None]) -> None:
+        """A step; until it trains, it can be interrupted and nothing has happened."""
         watch = Stopwatch()
         with watch.phase("generate"):
             batch, rewards, drawn = self._next_batch()
         with watch.phase("score"):
             scores = self._scorer.score(batch, rewards)
+        with self._interruption.shielded():
+            record = self._learn(step, batch, scores, watch) | drawn
+            self._step = step
+            self._remember(record)
+            self._finished = self.state_dict()
+            if self._checkpointer.is_due(step):
+                with watch.phase("save"):
+                    self._checkpointer.take(step, self._finished)
+            self._checkpointer.check()
+            report(self._finish(record, watch))
+            self._checkpointer.write()  # now that the step's record is on the disk
+
+    def _learn(self, step: int, batch: RolloutBatch, scores: Scores, watch: Stopwatch) -> Record:
         with watch.phase("assemble"):
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
@@ -80,13 +137,47 @@ class TrainingLoop:
             )
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
-        record |= drawn | assembly_record(assembled.metrics)
+        record |= assembly_record(assembled.metrics)
         record |= {"kl/coef": self._assembler.kl_coef, "samples": self._samples}
         self._assembler.steer_kl(experience)
         record |= self._publish(watch)
         if self._evaluates_after(step):
             record |= self._evaluate(watch)
-        return self._finish(record, watch)
+        return record
+
+    def _remember(self, record: Record) -> None:
+        self.results |= {name: value for name, value in record.items() if math.isfinite(value)}
+
+    def _save_finished(self) -> None:
+        """Save the state after the last finished step, unless that is done."""
+        if self._finished is None or self._checkpointer.last_step == self._finished["step"]:
+            return
+        self._checkpointer.take(self._finished["step"], self._finished)
+        self._checkpointer.write()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep of the driver: plain values."""
+        return {
+            "step": self._step,
+            "samples": self._samples,
+            "results": dict(self.results),
+            "version": self._publisher.version,
+            "rollouts": self._rollouts.state_dict(),
+            "scorer": self._scorer.state_dict(),
+            "assembler": self._assembler.state_dict(),
+            "skipped_updates": self._updater.skipped.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self._step = state["step"]
+        self._samples = state["samples"]
+        self.results = dict(state["results"])
+        self._publisher.resume_at(state["version"])
+        self._rollouts.load_state_dict(state["rollouts"])
+        self._scorer.load_state_dict(state["scorer"])
+        self._assembler.load_state_dict(state["assembler"])
+        self._updater.skipped.load_state_dict(state["skipped_updates"])
 
     def _next_batch(self) -> tuple[RolloutBatch, Tensor | None, Record]:
         """The samples to train on, and their rewards where these decided which they are."""

@@ -58,6 +58,15 @@ class WeightPublisher:
         self._canary: _Canary | None = None
         self._version = 0
 
+    @property
+    def version(self) -> int:
+        """The version that the generators have, -1 before the first."""
+        return self._version - 1
+
+    def resume_at(self, version: int) -> None:
+        """Let the next publication be this version again, of a checkpoint's weights."""
+        self._version = version
+
     def publish(self) -> Publication:
         """Send the learner's weights as the next version.
 

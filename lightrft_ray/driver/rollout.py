@@ -1,7 +1,8 @@
 """The rollout manager: prompts in, finished groups out, every prompt accounted for."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.data.prompt_source import PromptSource
@@ -67,6 +68,20 @@ class RolloutManager:
             groups += [result for result in results if isinstance(result, RolloutGroup)]
             self._count_skipped([r for r in results if isinstance(r, SkippedPrompt)])
         return groups
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        return {
+            "source": self._source.state_dict(),
+            "account": asdict(self.account),
+            "reasons": self._reasons[:_REASONS_NAMED],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self._source.load_state_dict(state["source"])
+        self.account = PromptAccount(**state["account"])
+        self._reasons = list(state["reasons"])
 
     def _task(self, prompt: Prompt, epoch: int) -> PromptTask:
         return PromptTask(prompt, epoch, prompt_seed(self._config.seed, prompt.id, epoch))

@@ -8,11 +8,16 @@ from pathlib import Path
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.advice import warnings
 from lightrft_ray.config.load import dump_config
-from lightrft_ray.data.processing import load_processor
+from lightrft_ray.driver.checkpoint_store import CheckpointStore
+from lightrft_ray.driver.checkpointer import Checkpointer
+from lightrft_ray.driver.export import write_companions
+from lightrft_ray.driver.interruption import Interruption
 from lightrft_ray.driver.loop import Record, TrainingLoop
+from lightrft_ray.driver.model_card import model_card
 from lightrft_ray.driver.placement import Placement, role_demands
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
 from lightrft_ray.driver.ray_session import ray_session
+from lightrft_ray.driver.resume import ResumePoint, find_resume_point
 from lightrft_ray.driver.workers import Workers, start_workers
 from lightrft_ray.observe.metrics_log import MetricsLog, read_metrics
 from lightrft_ray.observe.plots import plot_curves
@@ -31,20 +36,26 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     start = time.monotonic()
     resolved = resolve_checkpoints(config)
     inputs = check_inputs(resolved)
+    store = CheckpointStore(config.checkpoint_url)
+    notes: list[str] = [f"warning: {text}" for text in warnings(config)]
+    resumed = find_resume_point(config, store, notes.append)
     # Only now: an earlier run must not be removed for one that cannot start.
-    folder = RunFolder.create(config.output_dir, config.overwrite_output)
+    folder = _open_folder(config, store, resumed)
     folder.config.write_text(dump_config(config), encoding="utf-8")
     with (
         Progress(config.trainer.num_steps, config.logging.progress) as progress,
-        MetricsLog(folder.path, config.logging.use_tensorboard, progress.message) as log,
+        _metrics_log(config, folder, resumed, progress) as log,
     ):
-        for text in warnings(config):
-            progress.message(f"warning: {text}")
+        for text in notes:
+            progress.message(text)
         progress.phase("starting Ray and the workers (vLLM takes about a minute on two cores)")
-        with _workers(resolved, inputs) as workers:
+        with _workers(resolved, inputs) as (workers, interruption):
             seconds_setup = time.monotonic() - start
-            _train(resolved, inputs, workers, log, progress)
-            _save_checkpoint(resolved, workers, folder.checkpoint)
+            interruption.report = progress.message
+            checkpointer = Checkpointer(config, store, workers)
+            loop = TrainingLoop(resolved, inputs, workers, checkpointer, interruption)
+            _train(loop, resumed, log, progress)
+            _save_policy(config, resolved, workers, loop.results, folder.checkpoint)
     summary = build_summary(
         read_metrics(folder.metrics),
         algorithm=config.algorithm.advantage_estimator,
@@ -56,16 +67,45 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     return folder, summary
 
 
+def _open_folder(
+    config: RunConfig, store: CheckpointStore, resumed: ResumePoint | None
+) -> RunFolder:
+    """The run's folder and its checkpoints' place, ready to be written."""
+    goes_on = config.checkpoint.resume == "auto" or (resumed is not None and resumed.is_own)
+    if goes_on:
+        folder = RunFolder.reopen(config.output_dir)
+    else:
+        folder = RunFolder.create(config.output_dir, config.overwrite_output)
+    own = resumed.checkpoint.step if resumed is not None and resumed.is_own else None
+    store.begin(own, overwrite=config.overwrite_output)
+    return folder
+
+
+def _metrics_log(
+    config: RunConfig, folder: RunFolder, resumed: ResumePoint | None, progress: Progress
+) -> MetricsLog:
+    after_step = -1 if resumed is None else resumed.checkpoint.step
+    if resumed is not None:
+        progress.message(f"resumed from {resumed.checkpoint.storage.url}")
+    elif folder.metrics.exists():
+        progress.message(f"there is no checkpoint in {config.checkpoint_url}: starting anew")
+    return MetricsLog(
+        folder.path, config.logging.use_tensorboard, progress.message, after_step=after_step
+    )
+
+
 @contextmanager
-def _workers(config: RunConfig, inputs: RunInputs) -> Iterator[Workers]:
+def _workers(config: RunConfig, inputs: RunInputs) -> Iterator[tuple[Workers, Interruption]]:
     """The run's workers; they and a local Ray are gone afterwards."""
     demands = role_demands(config)
-    with ray_session() as is_local:
-        placement = Placement(demands, config.placement.placement_timeout, is_local=is_local)
+    with ray_session() as session:
+        placement = Placement(
+            demands, config.placement.placement_timeout, is_local=session.is_local
+        )
         try:
             workers = start_workers(config, inputs, demands, placement)
             try:
-                yield workers
+                yield workers, session.interruption
             finally:
                 workers.stop()
         finally:
@@ -73,17 +113,25 @@ def _workers(config: RunConfig, inputs: RunInputs) -> Iterator[Workers]:
 
 
 def _train(
-    config: RunConfig, inputs: RunInputs, workers: Workers, log: MetricsLog, progress: Progress
+    loop: TrainingLoop, resumed: ResumePoint | None, log: MetricsLog, progress: Progress
 ) -> None:
     def report(record: Record) -> None:
         log.log(record)
         progress.update(record)
 
-    TrainingLoop(config, inputs, workers).run(report)
+    try:
+        loop.run(report, None if resumed is None else resumed.checkpoint)
+    except KeyboardInterrupt:
+        if loop.last_saved is not None:
+            progress.message(f"saved after step {loop.last_saved}; --resume auto goes on from it")
+        raise
 
 
-def _save_checkpoint(config: RunConfig, workers: Workers, folder: Path) -> None:
-    """The policy as a Hugging Face folder, with processor and tokenizer."""
+def _save_policy(
+    config: RunConfig, resolved: RunConfig, workers: Workers, results: Record, folder: Path
+) -> None:
+    """The policy as a Hugging Face folder, with all that belongs to it."""
     workers.learner.call("save_pretrained", str(folder.resolve()))
-    processor = load_processor(config.model.pretrain, config.model.trust_remote_code)
-    processor.save_pretrained(folder)
+    write_companions(resolved, folder)
+    card = model_card(config, config.trainer.num_steps, results)
+    (folder / "README.md").write_text(card, encoding="utf-8")

@@ -1,7 +1,8 @@
 """Scoring a batch: rewards, reference log-probs, values and learner log-probs, side by side."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,6 +54,14 @@ class Scorer:
         self._config = config
         self._workers = workers
         self.account = RewardAccount()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        return asdict(self.account)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self.account = RewardAccount(**state)
 
     def rewards(self, groups: Sequence[RolloutGroup]) -> Tensor:
         """(B,) float32 of all samples, NaN where scoring failed."""

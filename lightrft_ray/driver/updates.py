@@ -25,7 +25,7 @@ class Updater:
         self._config = config
         self._workers = workers
         folder = RunFolder(Path(config.output_dir)).skipped_updates
-        self._skipped = SkippedUpdates(folder, config.trainer.max_skipped_in_row)
+        self.skipped = SkippedUpdates(folder, config.trainer.max_skipped_in_row)
 
     def train(
         self,
@@ -46,7 +46,7 @@ class Updater:
         record: Record = {}
         for role, group, passes, references in pending:
             by_rank = group.wait(references)
-            self._skipped.check(role, step, passes, by_rank[0][1])
+            self.skipped.check(role, step, passes, by_rank[0][1])
             record |= update_record(role, by_rank)
         return record
 

@@ -23,7 +23,7 @@ class Metric(NamedTuple):
     direction: Direction
 
 
-PHASES = ("generate", "score", "assemble", "train", "publish", "eval")
+PHASES = ("generate", "score", "assemble", "train", "publish", "eval", "save")
 ROLES = ("driver", "generator", "reference", "critic", "reward", "learner")
 
 _TIMING_PREFIXES = ("time/", "speed/", "memory/")
@@ -133,6 +133,7 @@ METRICS: dict[str, Metric] = {
     "time/train": Metric("s", "forward, backward and optimizer", "down"),
     "time/publish": Metric("s", "moving new weights to the generators", "down"),
     "time/eval": Metric("s", "evaluation on held-out prompts", "down"),
+    "time/save": Metric("s", "copying what a checkpoint keeps; it is written later", "down"),
     "time/step": Metric("s", "the whole step by the wall clock, evaluation included", "down"),
     "speed/samples_per_second": Metric("samples/s", "samples over the step's time", "up"),
     "speed/tokens_per_second": Metric("tokens/s", "response tokens over the step's time", "up"),
