@@ -21,6 +21,8 @@ class CheckpointConfig(Section):
     """Checkpoints to keep; older ones are removed once a newer one is complete."""
     max_ckpt_mem: PositiveFloat | None = None
     """GB that all checkpoints may take; the newest is always kept (null: no limit)."""
+    keep_best: bool = True
+    """Keep the checkpoint with the best eval/accuracy beside the newest ones."""
     save_hf_ckpt: bool = False
     """Keep the policy as a Hugging Face folder in each checkpoint, too."""
     save_timeout: PositiveFloat = 1800

@@ -154,7 +154,10 @@ def _describe(details: ErrorDetails, given: Mapping[str, _Given]) -> str:
     elif details["type"] == "value_error":
         problem = str(details["ctx"]["error"])
     else:
-        item = "".join(f"item {int(index) + 1} " for index in location[depth:])
+        item = "".join(
+            f"item {part + 1} " if isinstance(part, int) else f"{part} "
+            for part in location[depth:]
+        )
         problem = f"{item}must {details['msg'].partition(' should ')[2]}"
     one = given[setting.key]
     return f"{setting.key} {one.place}: {problem}, got {_show(one.value)}"

@@ -141,20 +141,34 @@ class CheckpointStore:
                 name = _name(later)
                 self._storage.move(f"{name}/{MANIFEST}", f"{name}/{_WITHDRAWN}")
 
-    def rotate(self, count: int, gigabytes: float | None, keep: Sequence[int] = ()) -> list[int]:
+    def best(self) -> int | None:
+        """The step of the checkpoint with the best score, the latest of equals; None without any.
+
+        Raises DamagedFile where a manifest is no more what it was.
+        """
+        scored = [m for m in self._manifests().values() if m.score is not None]
+        return max(scored, key=lambda m: (m.score, m.step)).step if scored else None
+
+    def rotate(self, count: int, gigabytes: float | None, *, keep_best: bool = False) -> list[int]:
         """Remove checkpoints but the `count` newest that fit into `gigabytes`; steps removed.
 
-        The newest and those in `keep` always stay. What is no checkpoint is removed, too.
+        The newest always stays, and so does the best where `keep_best`. What is no checkpoint is
+        removed, too.
         """
         steps = self.steps()
         self._remove_remains(steps)
-        sizes = {step: read_manifest(self._storage.at(_name(step))).size for step in steps}
-        kept = _kept(sizes, count, gigabytes, keep)
+        best = self.best() if keep_best else None
+        sizes = {step: manifest.size for step, manifest in self._manifests().items()}
+        kept = _kept(sizes, count, gigabytes, [] if best is None else [best])
         removed = [step for step in steps if step not in kept]
         for step in removed:
             self._storage.remove(f"{_name(step)}/{MANIFEST}")  # first: half of one is none
             self._storage.remove(_name(step))
         return removed
+
+    def _manifests(self) -> dict[int, Manifest]:
+        """By step, the newest first."""
+        return {step: read_manifest(self._storage.at(_name(step))) for step in self.steps()}
 
     def _remove_remains(self, steps: Sequence[int]) -> None:
         whole = {_name(step) for step in steps}

@@ -128,10 +128,13 @@ class Checkpointer:
             ranks={role: len(group) for role, group in self._groups.items()},
             signatures={role: snapshot.signature for role, _, snapshot in taken.parts},
             files=files,
+            score=json.loads(taken.own[DRIVER_STATE])["score"],
         )
         self._store.complete(manifest)
         settings = self._config.checkpoint
-        self._store.rotate(settings.max_ckpt_num, settings.max_ckpt_mem)
+        self._store.rotate(
+            settings.max_ckpt_num, settings.max_ckpt_mem, keep_best=settings.keep_best
+        )
 
     def _export(self, place: Storage, taken: _Taken) -> dict[str, FileEntry]:
         """The Hugging Face folder, made by a process of its own, where it is asked for."""

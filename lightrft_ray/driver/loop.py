@@ -69,10 +69,11 @@ class TrainingLoop:
             inputs.train_prompts,
             (*inputs.canary_answer, inputs.stop_token_id),
         )
-        self._evaluator = Evaluator(config, inputs.eval_prompts, workers)
+        self._evaluator = Evaluator(config, inputs, workers.generator, workers.reward)
         self._samples = 0
         self._step = 0
         self.results: Record = {}  # the latest value of each metric
+        self._score: float | None = None  # held-out accuracy, where the last step was evaluated
         self._finished: dict[str, Any] | None = None  # the state after the last finished step
 
     def run(self, report: Callable[[Record], None], resumed: Checkpoint | None = None) -> None:
@@ -146,7 +147,9 @@ class TrainingLoop:
         return record
 
     def _remember(self, record: Record) -> None:
-        self.results |= {name: value for name, value in record.items() if math.isfinite(value)}
+        finite = {name: value for name, value in record.items() if math.isfinite(value)}
+        self.results |= finite
+        self._score = finite.get("eval/accuracy")
 
     def _save_finished(self) -> None:
         """Save the state after the last finished step, unless that is done."""
@@ -161,6 +164,7 @@ class TrainingLoop:
             "step": self._step,
             "samples": self._samples,
             "results": dict(self.results),
+            "score": self._score,
             "version": self._publisher.version,
             "rollouts": self._rollouts.state_dict(),
             "scorer": self._scorer.state_dict(),
@@ -173,6 +177,7 @@ class TrainingLoop:
         self._step = state["step"]
         self._samples = state["samples"]
         self.results = dict(state["results"])
+        self._score = state["score"]
         self._publisher.resume_at(state["version"])
         self._rollouts.load_state_dict(state["rollouts"])
         self._scorer.load_state_dict(state["scorer"])
@@ -214,8 +219,7 @@ class TrainingLoop:
         if not self._evaluator.has_prompts:
             return {}
         with watch.phase("eval"):
-            evaluation = self._evaluator.evaluate()
-        return {"eval/accuracy": evaluation.accuracy, "eval/samples": evaluation.samples}
+            return self._evaluator.evaluate()
 
     def _finish(self, record: Record, watch: Stopwatch) -> Record:
         record |= self._rollouts.account.as_record() | {"data/skipped": self._bad_rows}

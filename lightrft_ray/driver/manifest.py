@@ -17,7 +17,8 @@ _FORMAT = 1
 class Manifest:
     """Step, configuration and files of a checkpoint; `signatures` tell its models by role.
 
-    `config` is the run's as JSON, `ranks` counts the processes by role.
+    `config` is the run's as JSON, `ranks` counts the processes by role, `score` is the held-out
+    accuracy where the step was evaluated.
     """
 
     step: int
@@ -25,6 +26,7 @@ class Manifest:
     ranks: Mapping[str, int]
     signatures: Mapping[str, str]
     files: Mapping[str, FileEntry]
+    score: float | None = None
 
     @property
     def size(self) -> int:

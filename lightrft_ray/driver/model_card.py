@@ -3,7 +3,7 @@
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import dump_config
 from lightrft_ray.data.embedded import is_embedded
-from lightrft_ray.observe.names import METRICS, Record
+from lightrft_ray.observe.names import METRICS, Record, documented_as
 
 _SHOWN = ("eval/", "reward/mean", "samples", "policy/entropy", "kl/reference_mean")
 
@@ -14,7 +14,7 @@ def model_card(config: RunConfig, step: int, results: Record) -> str:
     `results` is the record of the step that it was saved after.
     """
     rows = [
-        f"| `{name}` | {value:g} | {METRICS[name].meaning} |"
+        f"| `{name}` | {value:g} | {METRICS[documented_as(name)].meaning} |"
         for name, value in results.items()
         if name.startswith(_SHOWN)
     ]

@@ -1,11 +1,13 @@
 """All that can be known to be wrong before a model is loaded or a process started."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import PretrainedConfig
 
 from lightrft_ray.config import ModelConfig, RunConfig, UserError
+from lightrft_ray.config.sections import EvaluationSet
 from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
 from lightrft_ray.data.processing import (
@@ -28,6 +30,7 @@ class RunInputs:
 
     train_prompts: tuple[Prompt, ...]
     eval_prompts: tuple[Prompt, ...]
+    eval_sets: Mapping[str, tuple[Prompt, ...]]
     bad_rows: int
     sampling: Sampling
     pad_token_id: int
@@ -37,7 +40,9 @@ class RunInputs:
     @property
     def max_images(self) -> int:
         """The largest number of images of a prompt."""
-        return max(len(prompt.images) for prompt in (*self.train_prompts, *self.eval_prompts))
+        more = [prompt for prompts in self.eval_sets.values() for prompt in prompts]
+        all_prompts = (*self.train_prompts, *self.eval_prompts, *more)
+        return max(len(prompt.images) for prompt in all_prompts)
 
 
 def resolve_checkpoints(config: RunConfig) -> RunConfig:
@@ -59,9 +64,11 @@ def check_inputs(config: RunConfig) -> RunInputs:
     """
     load_reward(config.reward.reward_fn)
     train, evaluation, bad_rows = _read_data(config)
+    sets = {name: _read_set(config, each) for name, each in config.evaluation.eval_sets.items()}
     model = config.model
     hf_config = _check_checkpoints(config)
-    _check_images(model, sees_images(hf_config), [*train, *evaluation])
+    held_out = [*evaluation, *(prompt for prompts in sets.values() for prompt in prompts)]
+    _check_images(model, sees_images(hf_config), [*train, *held_out])
     processor = load_processor(model.pretrain, model.trust_remote_code)
     PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     tokenizer = tokenizer_of(processor)
@@ -70,6 +77,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     return RunInputs(
         train_prompts=tuple(train),
         eval_prompts=tuple(evaluation),
+        eval_sets=sets,
         bad_rows=bad_rows,
         sampling=Sampling(config.rollout.temperature, forbidden_token_ids(hf_config)),
         pad_token_id=int(pad),
@@ -99,6 +107,13 @@ def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:
         return train, [], train_bad
     evaluation, eval_bad = _read(config, eval_file, config.data.eval_max_samples)
     return train, evaluation, train_bad + eval_bad
+
+
+def _read_set(config: RunConfig, chosen: EvaluationSet) -> tuple[Prompt, ...]:
+    path = Path(chosen.data)
+    if is_embedded(chosen.data):
+        path = DigitsDataset(resolve_embedded(chosen.data, _cache_dir(config))).eval_file
+    return tuple(_read(config, path, chosen.max_samples)[0])
 
 
 def _data_files(config: RunConfig) -> tuple[Path, Path | None]:

@@ -1,5 +1,7 @@
 """A whole run: checks, Ray, workers, the loop, and what it leaves behind."""
 
+import json
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,15 +12,16 @@ from lightrft_ray.config.advice import warnings
 from lightrft_ray.config.load import dump_config
 from lightrft_ray.driver.checkpoint_store import CheckpointStore
 from lightrft_ray.driver.checkpointer import Checkpointer
-from lightrft_ray.driver.export import write_companions
+from lightrft_ray.driver.evaluation import Evaluator
+from lightrft_ray.driver.export import export_checkpoint, write_companions
 from lightrft_ray.driver.interruption import Interruption
 from lightrft_ray.driver.loop import Record, TrainingLoop
 from lightrft_ray.driver.model_card import model_card
-from lightrft_ray.driver.placement import Placement, role_demands
+from lightrft_ray.driver.placement import Placement, RoleDemand, role_demands
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
-from lightrft_ray.driver.ray_session import ray_session
-from lightrft_ray.driver.resume import ResumePoint, find_resume_point
-from lightrft_ray.driver.workers import Workers, start_workers
+from lightrft_ray.driver.ray_session import RaySession, ray_session
+from lightrft_ray.driver.resume import ResumePoint, checkpoint_at, find_resume_point
+from lightrft_ray.driver.workers import Workers, start_evaluation_workers, start_workers
 from lightrft_ray.observe.metrics_log import MetricsLog, read_metrics
 from lightrft_ray.observe.plots import plot_curves
 from lightrft_ray.observe.progress import Progress
@@ -94,22 +97,62 @@ def _metrics_log(
     )
 
 
+def evaluate(config: RunConfig) -> tuple[Path, dict[str, float]]:
+    """Evaluate a checkpoint's policy, or the one to train; the file with its metrics, and those.
+
+    Errors are those of `run`. Nothing but evaluation.json is written to `output_dir`.
+    """
+    with tempfile.TemporaryDirectory() as scratch:
+        step, judged = _policy_to_evaluate(config, Path(scratch) / "policy")
+        resolved = resolve_checkpoints(judged)
+        inputs = check_inputs(resolved)
+        file = RunFolder.reopen(config.output_dir).path / "evaluation.json"
+        demands = [d for d in role_demands(resolved) if d.role in ("generator", "reward")]
+        with ray_session() as session, _placed(resolved, demands, session) as placement:
+            workers = start_evaluation_workers(resolved, inputs, demands, placement)
+            try:
+                evaluator = Evaluator(resolved, inputs, workers.generator, workers.reward)
+                record = {"step": float(step), **evaluator.evaluate()}
+            finally:
+                workers.stop()
+    file.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    return file, record
+
+
+def _policy_to_evaluate(config: RunConfig, folder: Path) -> tuple[int, RunConfig]:
+    """The step that the policy is of, and the configuration with it as model.pretrain."""
+    wish = config.checkpoint.resume
+    if wish == "never":
+        return 0, config
+    place = config.checkpoint_url if wish == "auto" else wish
+    checkpoint = checkpoint_at(place, print)
+    export_checkpoint(checkpoint, folder)
+    model = config.model.model_copy(update={"pretrain": str(folder)})
+    return checkpoint.step, config.model_copy(update={"model": model})
+
+
+@contextmanager
+def _placed(
+    config: RunConfig, demands: list[RoleDemand], session: RaySession
+) -> Iterator[Placement]:
+    timeout = config.placement.placement_timeout
+    placement = Placement(demands, timeout, is_local=session.is_local)
+    try:
+        yield placement
+    finally:
+        placement.close()
+
+
 @contextmanager
 def _workers(config: RunConfig, inputs: RunInputs) -> Iterator[tuple[Workers, Interruption]]:
     """The run's workers; they and a local Ray are gone afterwards."""
     demands = role_demands(config)
-    with ray_session() as session:
-        placement = Placement(
-            demands, config.placement.placement_timeout, is_local=session.is_local
-        )
+    with ray_session() as session, _placed(config, demands, session) as placement:
+        workers = start_workers(config, inputs, demands, placement)
         try:
-            workers = start_workers(config, inputs, demands, placement)
-            try:
-                yield workers, session.interruption
-            finally:
-                workers.stop()
+            yield workers, session.interruption
         finally:
-            placement.close()
+            workers.stop()
 
 
 def _train(

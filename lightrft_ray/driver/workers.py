@@ -1,7 +1,7 @@
 """Starting and ending a run's workers."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import cast
 
@@ -48,11 +48,29 @@ class Workers:
 
     def stop(self) -> None:
         """End the engines' processes, then all actors; never raises, whatever state they are in."""
-        with contextlib.suppress(InfrastructureError):
-            wait_for(self.generator.start("stop"), _STOP_TIMEOUT, "the generator")
-        for group in self.by_role().values():
-            for actor in group.actors:
-                ray.kill(actor)
+        _stop(self.generator, self.by_role().values())
+
+
+@dataclass(frozen=True)
+class EvaluationWorkers:
+    """What evaluating a policy needs."""
+
+    generator: ActorGroup
+    reward: ActorGroup
+
+    def stop(self) -> None:
+        """As `Workers.stop`."""
+        _stop(self.generator, [self.generator, self.reward])
+
+
+def start_evaluation_workers(
+    config: RunConfig, inputs: RunInputs, demands: Sequence[RoleDemand], placement: Placement
+) -> EvaluationWorkers:
+    """Start generators, with the weights of `model.pretrain`, and reward workers."""
+    starter = _Starter(config, placement, {demand.role: demand.bundles for demand in demands})
+    workers = EvaluationWorkers(starter.generator(inputs), starter.reward())
+    _wait_until_ready({"generator": workers.generator, "reward": workers.reward})
+    return workers
 
 
 def start_workers(
@@ -62,15 +80,10 @@ def start_workers(
     starter = _Starter(config, placement, {demand.role: demand.bundles for demand in demands})
     timeout = config.trainer.learner_timeout
     model_arguments = (config, inputs.sampling, inputs.pad_token_id)
-    generator_arguments = (config, inputs.sampling.forbidden_token_ids, inputs.max_images)
     workers = Workers(
-        generator=starter.create(
-            "generator", Generator, generator_arguments, config.rollout.generate_timeout
-        ),
+        generator=starter.generator(inputs),
         learner=starter.create("learner", PolicyLearner, model_arguments, timeout),
-        reward=starter.create(
-            "reward", RewardWorker, (config.reward.reward_fn,), config.reward.reward_timeout
-        ),
+        reward=starter.reward(),
         reference=starter.create("reference", ReferenceWorker, model_arguments, timeout)
         if config.uses_reference
         else None,
@@ -78,8 +91,16 @@ def start_workers(
         if config.uses_critic
         else None,
     )
-    _wait_until_ready(workers)
+    _wait_until_ready(workers.by_role())
     return workers
+
+
+def _stop(generator: ActorGroup, groups: Iterable[ActorGroup]) -> None:
+    with contextlib.suppress(InfrastructureError):
+        wait_for(generator.start("stop"), _STOP_TIMEOUT, "the generator")
+    for group in groups:
+        for actor in group.actors:
+            ray.kill(actor)
 
 
 @dataclass(frozen=True)
@@ -89,6 +110,17 @@ class _Starter:
     config: RunConfig
     placement: Placement
     bundles: Mapping[str, Sequence[Resources]]
+
+    def generator(self, inputs: RunInputs) -> ActorGroup:
+        """The generators."""
+        arguments = (self.config, inputs.sampling.forbidden_token_ids, inputs.max_images)
+        timeout = self.config.rollout.generate_timeout
+        return self.create("generator", Generator, arguments, timeout)
+
+    def reward(self) -> ActorGroup:
+        """The reward workers."""
+        reward = self.config.reward
+        return self.create("reward", RewardWorker, (reward.reward_fn,), reward.reward_timeout)
 
     def create(
         self, role: str, actor: type, arguments: Sequence[object], timeout: float
@@ -123,10 +155,10 @@ def _environment(config: RunConfig, role: str) -> dict[str, str]:
     return threads | (engine_environment(config) if role == "generator" else {})
 
 
-def _wait_until_ready(workers: Workers) -> None:
+def _wait_until_ready(groups: Mapping[str, ActorGroup]) -> None:
     """Wait for all roles at once, so that the first to fail is the one that is reported."""
     starting: dict[ObjectRef, str] = {}
-    for role, group in workers.by_role().items():
+    for role, group in groups.items():
         connects = role in ("learner", "critic")
         references = _connect(group) if connects else group.start("ready")
         starting.update(dict.fromkeys(references, role))

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.observe.names import METRICS, Record, check_record
+from lightrft_ray.observe.names import Record, check_record, in_table_order
 from lightrft_ray.observe.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class MetricsLog:
         Raises ValueError when the record has no step or a name that `names.METRICS` lacks.
         """
         check_record(record)
-        ordered = {name: record[name] for name in METRICS if name in record}
+        ordered = {name: record[name] for name in in_table_order(record)}
         finite = {name: x if math.isfinite(x) else None for name, x in ordered.items()}
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
         self._file.flush()

@@ -5,7 +5,7 @@ its record holds the first evaluation and the first publish, and no reward. A na
 here cannot be logged, so that every curve a person meets has a unit and a meaning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 Record = Mapping[str, float]
@@ -26,6 +26,7 @@ class Metric(NamedTuple):
 PHASES = ("generate", "score", "assemble", "train", "publish", "eval", "save")
 ROLES = ("driver", "generator", "reference", "critic", "reward", "learner")
 
+_OF_A_SET = ("accuracy", "pass_at_k", "samples")
 _TIMING_PREFIXES = ("time/", "speed/", "memory/")
 
 METRICS: dict[str, Metric] = {
@@ -126,7 +127,17 @@ METRICS: dict[str, Metric] = {
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),
     "eval/accuracy": Metric("fraction", "held-out accuracy, decoded greedily", "up"),
+    "eval/pass_at_k": Metric(
+        "fraction",
+        "held-out prompts of which one of the k samples passes: reward 0.5 or more",
+        "up",
+    ),
     "eval/samples": Metric("samples", "held-out samples evaluated", "none"),
+    "eval/accuracy/LABEL": Metric("fraction", "held-out accuracy of the prompts of a label", "up"),
+    "eval/SET/accuracy": Metric("fraction", "accuracy on a set of evaluation.eval_sets", "up"),
+    "eval/SET/pass_at_k": Metric("fraction", "prompts of that set of which a sample passes", "up"),
+    "eval/SET/samples": Metric("samples", "samples of that set", "none"),
+    "eval/SET/accuracy/LABEL": Metric("fraction", "accuracy on a label's prompts of it", "up"),
     "time/generate": Metric("s", "waiting for rollouts", "down"),
     "time/score": Metric("s", "rewards, reference log-probs and values", "down"),
     "time/assemble": Metric("s", "making experience of scored samples", "down"),
@@ -146,6 +157,24 @@ METRICS: dict[str, Metric] = {
 }
 
 
+def documented_as(name: str) -> str:
+    """The name in the table of a metric whose own name holds that of an evaluation set or label."""
+    section, *parts = name.split("/")
+    if name in METRICS or section != "eval":
+        return name
+    if parts[0] not in _OF_A_SET:
+        parts[0] = "SET"
+    if parts[-2:-1] == ["accuracy"]:
+        parts[-1] = "LABEL"
+    return "/".join(["eval", *parts])
+
+
+def in_table_order(names: Iterable[str]) -> list[str]:
+    """The names as the table has them, those of one entry by the alphabet."""
+    places = {name: place for place, name in enumerate(METRICS)}
+    return sorted(names, key=lambda name: (places[documented_as(name)], name))
+
+
 def is_timing(name: str) -> bool:
     """Whether `name` may differ between two runs with the same seed; all others must not."""
     return name.startswith(_TIMING_PREFIXES)
@@ -155,7 +184,7 @@ def check_record(record: Record) -> None:
     """Raise ValueError when `record` lacks "step" or holds a name the table does not explain."""
     if "step" not in record:
         raise ValueError("a step record needs the name 'step'")
-    unknown = [name for name in record if name not in METRICS]
+    unknown = [name for name in record if documented_as(name) not in METRICS]
     if unknown:
         raise ValueError(f"undocumented metric names {unknown}: add them to observe/names.py")
 

@@ -30,11 +30,16 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
         MemoryFileSystem.store.clear()
 
 
-def _write(store: CheckpointStore, step: int, files: dict[str, bytes] = FILES) -> None:
+def _write(
+    store: CheckpointStore,
+    step: int,
+    files: dict[str, bytes] = FILES,
+    score: float | None = None,
+) -> None:
     store.discard_unfinished(step)
     place = store.place_of(step)
     entries = {name: place.write(name, data) for name, data in files.items()}
-    store.complete(Manifest(step, {"seed": 1}, {"policy": 1}, {"policy": "x"}, entries))
+    store.complete(Manifest(step, {"seed": 1}, {"policy": 1}, {"policy": "x"}, entries, score))
 
 
 def _spoil(url: str, name: str, change: Callable[[bytes], bytes]) -> None:
@@ -68,7 +73,7 @@ def test_one_that_is_being_written_is_none(url: str) -> None:
     "change",
     [
         lambda data: data[: len(data) // 2],
-        lambda data: data[:40].replace(b"1", b"3", 1) + data[40:],
+        lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:],
         lambda data: b"",
     ],
     ids=["truncated", "changed", "emptied"],
@@ -99,14 +104,15 @@ def test_a_missing_file_is_damage(url: str) -> None:
         store.newest(lambda text: None)
 
 
-def test_rotation_by_count_and_size_spares_the_newest_and_the_kept(url: str) -> None:
+def test_rotation_by_count_and_size_spares_the_newest_and_the_best(url: str) -> None:
     store = CheckpointStore(url)
     for step in range(1, 7):
-        _write(store, step)
+        _write(store, step, score={2: 0.9, 3: 0.8, 5: 0.7}.get(step))
+    assert store.best() == 2
     assert store.rotate(count=4, gigabytes=None) == [2, 1]
     assert store.steps() == [6, 5, 4, 3]
     two = 2.5 * sum(map(len, FILES.values())) / 1e9
-    assert store.rotate(count=4, gigabytes=two, keep=[3]) == [5, 4]
+    assert store.rotate(count=4, gigabytes=two, keep_best=True) == [5, 4]
     assert store.rotate(count=1, gigabytes=1e-9) == [3]
     assert store.steps() == [6]
     assert store.rotate(count=1, gigabytes=1e-9) == []
