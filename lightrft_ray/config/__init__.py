@@ -2,7 +2,8 @@
 
 from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.checkpoint import CheckpointConfig
-from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError
+from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError, WorkerDied
+from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.run import RunConfig
 from lightrft_ray.config.sections import (
@@ -26,10 +27,12 @@ __all__ = [
     "LoggingConfig",
     "ModelConfig",
     "PlacementConfig",
+    "RecoveryConfig",
     "RewardConfig",
     "RolloutConfig",
     "RunConfig",
     "SyncConfig",
     "TrainerConfig",
     "UserError",
+    "WorkerDied",
 ]

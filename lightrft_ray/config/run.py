@@ -22,6 +22,7 @@ from lightrft_ray.config.checks import (
     check_warmup,
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
+from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.sections import (
     DataConfig,
@@ -55,6 +56,7 @@ class RunConfig(Section):
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
     sync: SyncConfig = SyncConfig()
     placement: PlacementConfig = PlacementConfig()
     logging: LoggingConfig = LoggingConfig()

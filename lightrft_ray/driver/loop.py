@@ -92,11 +92,6 @@ class TrainingLoop:
         finally:
             self._checkpointer.wait()
 
-    @property
-    def last_saved(self) -> int | None:
-        """The step of the latest checkpoint, None where there is none."""
-        return self._checkpointer.last_step
-
     def _start(self, report: Callable[[Record], None], resumed: Checkpoint | None) -> None:
         watch = Stopwatch()
         if resumed is not None:

@@ -19,6 +19,7 @@ _UNSAID = ("output_dir", "overwrite_output", "checkpoint.resume", "logging.")
 _FREE = (
     "checkpoint.",
     "evaluation.",
+    "recovery.",
     "sync.",
     "data.cache_dir",
     "data.eval_data",

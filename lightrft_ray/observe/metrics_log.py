@@ -67,6 +67,14 @@ class MetricsLog:
         self._file.flush()
         self._track(ordered)
 
+    def rewind(self, after_step: int) -> None:
+        """Forget the records of steps past `after_step`: they will be written again."""
+        path = Path(self._file.name)
+        self.close()
+        _cut_records_after(path, after_step)
+        self._file = path.open("a", encoding="utf-8")
+        self._tensorboard = None  # a new file of events tells TensorBoard to forget them as well
+
     def close(self) -> None:
         """Close the files; a second call does nothing."""
         self._file.close()

@@ -8,14 +8,14 @@ from ray import ObjectRef
 from ray.actor import ActorHandle
 from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
 
-from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError
+from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError, WorkerDied
 
 
 def wait_for(references: Sequence[ObjectRef], timeout: float, who: str) -> list[Any]:
     """The results, in order.
 
-    Raises InfrastructureError that names `who` after `timeout` seconds or when its process died;
-    a UserError or DataFault of the worker is raised as such.
+    Raises InfrastructureError that names `who` after `timeout` seconds, WorkerDied when its process
+    is gone; a UserError or DataFault of the worker is raised as such.
     """
     try:
         return ray.get(list(references), timeout=timeout)
@@ -23,7 +23,7 @@ def wait_for(references: Sequence[ObjectRef], timeout: float, who: str) -> list[
         raise InfrastructureError(f"{who} did not answer within {timeout:g} s") from error
     except RayActorError as error:
         reason = str(error).strip().splitlines()[-1]
-        raise InfrastructureError(f"{who} died: {reason}") from error
+        raise WorkerDied(f"{who} died: {reason}") from error
     except RayTaskError as error:
         if isinstance(error.cause, UserError | DataFault | InfrastructureError):
             raise error.cause from None

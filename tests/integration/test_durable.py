@@ -14,7 +14,6 @@ from tests.integration.launching import (
     assert_all_gone,
     descendants,
     environment,
-    interrupt,
     launch,
     metrics,
     read_until,
@@ -35,6 +34,8 @@ OPTIONS = {
     "lr_scheduler": "cosine",
     "lr_warmup_steps": 2,
     "train_batch_size": 16,
+    "eval_sets": "{hot: {data: embedded:digits, max_samples: 8, temperature: 1.0, "
+    "n_samples_per_prompt: 2}}",
 }
 
 
@@ -48,10 +49,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_killed_run_goes_on_bit_for_bit(whole: Path, tmp_path: Path) -> None:
-    """Killed without a warning; its newest checkpoint is damaged on top, so the one before counts.
-
-    The resumed run is interrupted in order, and resumed once more.
-    """
+    """Killed without a warning; its newest checkpoint is damaged on top: the one before counts."""
     run = tmp_path / "run"
     process = start(run, **OPTIONS)
     read_until(process, "step 3/4")
@@ -65,20 +63,13 @@ def test_a_killed_run_goes_on_bit_for_bit(whole: Path, tmp_path: Path) -> None:
     data[len(data) // 2] ^= 1
     weights.write_bytes(data)
 
-    process = start(run, resume="auto", **OPTIONS)
-    lines = read_until(process, f"step {_step(newest)}/4")
-    said = "".join(lines)
-    assert f"{newest} is not used: policy/{weights.name} is damaged" in " ".join(said.split())
-    assert f"resumed from {newest.with_name(f'step_{_step(newest) - 1}')}" in said
-    status, output = interrupt(process, signal.SIGTERM)
-    assert status == 130, output
-    assert f"saved after step {_step(_newest(run))}" in output
-
     result = launch(run, resume="auto", save_hf_ckpt="true", **OPTIONS)
     assert result.returncode == 0, result.stdout + result.stderr
+    said = " ".join(result.stdout.split())
+    assert f"{newest} is not used: policy/{weights.name} is damaged" in said
+    assert f"resumed from {newest.with_name(f'step_{_step(newest) - 1}')}" in said
     assert metrics(run) == metrics(whole)
-    assert {p.name for p in (run / "checkpoints").iterdir()} == {"step_2", "step_3", "step_4"}
-
+    assert {p.name for p in (run / "checkpoints").iterdir()} >= {"step_2", "step_3", "step_4"}
     _assert_same_policy(run / "checkpoints" / "step_4" / "hf", whole / "hf_checkpoint")
 
 

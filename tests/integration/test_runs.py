@@ -195,7 +195,7 @@ def test_a_run_can_be_interrupted_and_leaves_no_process(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_dies_ends_the_run_with_its_name_and_no_process(tmp_path: Path) -> None:
-    process = start(tmp_path / "run", num_steps=500, progress="plain")
+    process = start(tmp_path / "run", num_steps=500, progress="plain", max_restarts=0)
     read_until(process, "step 1/500")
     family = descendants(process)
     (learner,) = [p for p in family if "PolicyLearner" in " ".join(p.cmdline())]

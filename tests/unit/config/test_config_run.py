@@ -56,6 +56,7 @@ def test_sections_in_the_order_of_a_run() -> None:
         "trainer",
         "evaluation",
         "checkpoint",
+        "recovery",
         "sync",
         "placement",
         "logging",
