@@ -2,7 +2,13 @@
 
 from lightrft_ray.config.algorithm import AlgorithmConfig
 from lightrft_ray.config.checkpoint import CheckpointConfig
-from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError, WorkerDied
+from lightrft_ray.config.errors import (
+    DataFault,
+    InfrastructureError,
+    InputsLost,
+    UserError,
+    WorkerDied,
+)
 from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.run import RunConfig
@@ -24,6 +30,7 @@ __all__ = [
     "DataFault",
     "EvaluationConfig",
     "InfrastructureError",
+    "InputsLost",
     "LoggingConfig",
     "ModelConfig",
     "PlacementConfig",

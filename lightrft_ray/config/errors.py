@@ -18,3 +18,7 @@ class InfrastructureError(Exception):
 
 class WorkerDied(InfrastructureError):  # noqa: N818 - what happened, which a run may recover from
     """A worker's process is gone; the message names its role."""
+
+
+class InputsLost(WorkerDied):
+    """What a worker was to work on went with the process that made it."""

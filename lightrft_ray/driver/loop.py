@@ -62,7 +62,7 @@ class TrainingLoop:
         self._selection = RewardSelection(config, self._rollouts, self._scorer)
         self._assembler = Assembler(config)
         self._updater = Updater(config, workers)
-        self._publisher = WeightPublisher(
+        self.publisher = WeightPublisher(
             config,
             workers.learner,
             workers.generator,
@@ -160,7 +160,7 @@ class TrainingLoop:
             "samples": self._samples,
             "results": dict(self.results),
             "score": self._score,
-            "version": self._publisher.version,
+            "version": self.publisher.version,
             "rollouts": self._rollouts.state_dict(),
             "scorer": self._scorer.state_dict(),
             "assembler": self._assembler.state_dict(),
@@ -173,7 +173,7 @@ class TrainingLoop:
         self._samples = state["samples"]
         self.results = dict(state["results"])
         self._score = state["score"]
-        self._publisher.resume_at(state["version"])
+        self.publisher.resume_at(state["version"])
         self._rollouts.load_state_dict(state["rollouts"])
         self._scorer.load_state_dict(state["scorer"])
         self._assembler.load_state_dict(state["assembler"])
@@ -199,7 +199,7 @@ class TrainingLoop:
 
     def _publish(self, watch: Stopwatch) -> Record:
         with watch.phase("publish"):
-            publication = self._publisher.publish()
+            publication = self.publisher.publish()
         return {
             "publish/version": publication.version,
             "publish/bytes": publication.nbytes,

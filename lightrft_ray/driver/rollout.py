@@ -110,11 +110,11 @@ def generate(
     """Sample every task, shared out evenly over the generators; results in the order of `tasks`."""
     shares = [tasks[first :: len(generators)] for first in range(len(generators))]
     pending = [
-        actor.generate.remote(share, settings)
-        for actor, share in zip(generators.actors, shares, strict=True)
+        generators.send(place, "generate", share, settings)
+        for place, share in enumerate(shares)
         if share
     ]
     results: list[RolloutGroup | SkippedPrompt | None] = [None] * len(tasks)
-    for first, share in enumerate(generators.wait(pending)):
+    for first, share in enumerate(generators.collect(pending)):
         results[first :: len(generators)] = share
     return [result for result in results if result is not None]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from ray import ObjectRef
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig, UserError
@@ -15,7 +14,7 @@ from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.rewards.scoring import RewardInputs, Rewards
 from lightrft_ray.trainer.assemble import Scores
-from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.actor_group import ActorGroup, Call
 from lightrft_ray.workers.messages import (
     GeneratedSample,
     GroupTokens,
@@ -95,7 +94,7 @@ class Scorer:
             is_truncated=batch.is_truncated,
         )
 
-    def _wait_rewards(self, pending: Sequence[ObjectRef]) -> Tensor:
+    def _wait_rewards(self, pending: Sequence[Call]) -> Tensor:
         scored = wait_rewards(self._workers.reward, pending)
         self.account.add(scored, self._config.reward.max_failed_fraction)
         return torch.tensor(scored.values, dtype=torch.float32)
@@ -107,21 +106,20 @@ def _pairs(groups: Sequence[RolloutGroup]) -> list[tuple[RolloutGroup, Generated
 
 def start_rewards(
     rewarders: ActorGroup, samples: Sequence[tuple[RolloutGroup, GeneratedSample]]
-) -> list[ObjectRef]:
+) -> list[Call]:
     """Ask for the rewards of samples, shared out over the reward workers."""
     size = -(-len(samples) // len(rewarders))
     shares = [samples[start : start + size] for start in range(0, len(samples), size)]
     return [
-        actor.score.remote(_reward_inputs(share))
-        for actor, share in zip(rewarders.actors, shares, strict=False)
+        rewarders.send(place, "score", _reward_inputs(share)) for place, share in enumerate(shares)
     ]
 
 
-def wait_rewards(rewarders: ActorGroup, pending: Sequence[ObjectRef]) -> Rewards:
+def wait_rewards(rewarders: ActorGroup, pending: Sequence[Call]) -> Rewards:
     """The rewards of `start_rewards`, in the order of its samples."""
     values: list[float] = []
     faults: dict[int, str] = {}
-    for part in rewarders.wait(pending):
+    for part in rewarders.collect(pending):
         faults |= {index + len(values): reason for index, reason in part.faults.items()}
         values += part.values
     return Rewards(values, faults)
@@ -139,28 +137,29 @@ def _reward_inputs(samples: Sequence[tuple[RolloutGroup, GeneratedSample]]) -> R
 
 def _start_shared(
     group: ActorGroup | None, method: str, tokens: Sequence[GroupTokens]
-) -> list[ObjectRef]:
+) -> list[Call]:
     """Share samples out evenly, as collective passes of sharded models need."""
     if group is None:
         return []
     count = sum(len(each.responses) for each in tokens)
-    return group.start_each(method, split_micro_batches(tokens, -(-count // len(group))))
+    shares = split_micro_batches(tokens, -(-count // len(group)))
+    return [group.send(place, method, share) for place, share in enumerate(shares)]
 
 
 def _gather(
-    group: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+    group: ActorGroup | None, pending: Sequence[Call], batch: RolloutBatch
 ) -> Tensor | None:
     if group is None:
         return None
-    return batch.padded(np.concatenate(group.wait(pending)))
+    return batch.padded(np.concatenate(group.collect(pending)))
 
 
 def _gather_pair(
-    learner: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+    learner: ActorGroup | None, pending: Sequence[Call], batch: RolloutBatch
 ) -> tuple[Tensor | None, Tensor | None]:
     """Log-probs and, where they were asked for, entropies."""
     if learner is None:
         return None, None
-    rows = np.atleast_2d(np.concatenate(learner.wait(pending), axis=-1))
+    rows = np.atleast_2d(np.concatenate(learner.collect(pending), axis=-1))
     entropy = batch.padded(rows[1]) if len(rows) > 1 else None
     return batch.padded(rows[0]), entropy

@@ -8,12 +8,14 @@ from lightrft_ray.config import RunConfig, WorkerDied
 from lightrft_ray.driver.checkpoint_store import Checkpoint, CheckpointStore
 from lightrft_ray.driver.checkpointer import Checkpointer
 from lightrft_ray.driver.export import write_companions
+from lightrft_ray.driver.heartbeat import Heartbeats
 from lightrft_ray.driver.loop import Record, TrainingLoop
 from lightrft_ray.driver.model_card import model_card
 from lightrft_ray.driver.placement import placed, role_demands
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.ray_session import RaySession
 from lightrft_ray.driver.restart_budget import RestartBudget
+from lightrft_ray.driver.revival import Reviver
 from lightrft_ray.driver.workers import Workers, start_workers
 from lightrft_ray.observe.metrics_log import MetricsLog
 from lightrft_ray.observe.progress import Progress
@@ -77,8 +79,11 @@ class Supervisor:
         loop = TrainingLoop(
             setup.resolved, setup.inputs, workers, checkpointer, self._session.interruption
         )
+        say = setup.progress.message
         try:
-            loop.run(self._report, resumed)
+            with Heartbeats(workers.generator, setup.config.recovery, say) as heartbeats:
+                Reviver(workers, loop.publisher, self._budget, heartbeats.health, say)
+                loop.run(self._report, resumed)
         except KeyboardInterrupt:
             if checkpointer.last_step is not None:
                 setup.progress.message(

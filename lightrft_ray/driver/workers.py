@@ -22,7 +22,7 @@ from lightrft_ray.workers.learner import PolicyLearner
 from lightrft_ray.workers.reference import ReferenceWorker
 from lightrft_ray.workers.reward import RewardWorker
 
-_START_TIMEOUT = 900.0  # s: large checkpoints load slowly
+START_TIMEOUT = 900.0  # s: large checkpoints load slowly
 _STOP_TIMEOUT = 15.0  # s
 
 
@@ -126,9 +126,10 @@ class _Starter:
         self, role: str, actor: type, arguments: Sequence[object], timeout: float
     ) -> ActorGroup:
         """All actors of a role; `actor` is what `ray.remote` made of its class."""
-        handles = [
-            cast(ActorClass, actor)
-            .options(
+
+        def spawn(index: int) -> ActorHandle:
+            bundle = self.bundles[role][index]
+            created = cast(ActorClass, actor).options(
                 num_cpus=bundle["CPU"],
                 num_gpus=bundle.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
@@ -136,10 +137,10 @@ class _Starter:
                 ),
                 runtime_env={"env_vars": _environment(self.config, role)},
             )
-            .remote(*arguments)
-            for index, bundle in enumerate(self.bundles[role])
-        ]
-        return ActorGroup(role, cast(list[ActorHandle], handles), timeout)
+            return cast(ActorHandle, created.remote(*arguments))
+
+        handles = [spawn(index) for index in range(len(self.bundles[role]))]
+        return ActorGroup(role, handles, timeout, spawn)
 
 
 def _environment(config: RunConfig, role: str) -> dict[str, str]:
@@ -164,7 +165,7 @@ def _wait_until_ready(groups: Mapping[str, ActorGroup]) -> None:
         starting.update(dict.fromkeys(references, role))
     pending = list(starting)
     while pending:
-        done, pending = ray.wait(pending, timeout=_START_TIMEOUT)
+        done, pending = ray.wait(pending, timeout=START_TIMEOUT)
         who = f"the {starting[(done or pending)[0]]} (while starting)"
         wait_for(done or pending[:1], 0.1, who)
 
@@ -172,7 +173,7 @@ def _wait_until_ready(groups: Mapping[str, ActorGroup]) -> None:
 def _connect(group: ActorGroup) -> list[ObjectRef]:
     """Have the ranks of a learner meet at rank 0."""
     host, port = wait_for(
-        [group.actors[0].address.remote()], _START_TIMEOUT, f"the {group.role} (while starting)"
+        [group.actors[0].address.remote()], START_TIMEOUT, f"the {group.role} (while starting)"
     )[0]
     places = [ProcessGroup(rank, len(group), host, port) for rank in range(len(group))]
     return group.start_each("connect", places)

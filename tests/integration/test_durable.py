@@ -1,81 +1,150 @@
-"""Runs that are stopped and go on, on the real stack."""
+"""What a run leaves in its checkpoints is enough to go on bit for bit, on the real stack.
 
-import signal
+All tests share one start of the workers: going on from a checkpoint resets whatever state they
+have. Whole processes that are killed and started again are tests/chaos.
+"""
+
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from tests.integration.launching import (
-    ROOT,
-    assert_all_gone,
-    descendants,
-    environment,
-    launch,
-    metrics,
-    read_until,
-    start,
-)
+from lightrft_ray.config import RunConfig
+from lightrft_ray.config.load import load_config
+from lightrft_ray.driver.checkpoint_store import Checkpoint, CheckpointStore
+from lightrft_ray.driver.checkpointer import Checkpointer
+from lightrft_ray.driver.heartbeat import Heartbeats
+from lightrft_ray.driver.interruption import Interruption
+from lightrft_ray.driver.loop import Record, TrainingLoop
+from lightrft_ray.driver.placement import placed, role_demands
+from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
+from lightrft_ray.driver.ray_session import ray_session
+from lightrft_ray.driver.restart_budget import RestartBudget
+from lightrft_ray.driver.revival import Reviver
+from lightrft_ray.driver.workers import Workers, start_workers
+from lightrft_ray.observe.names import is_timing
+from tests.integration.launching import ROOT, environment
 
 # Every kind of state: a critic, both schedules, an adaptive KL and running reward statistics.
 OPTIONS = {
-    "num_steps": 4,
-    "save_steps": 1,
+    "num_steps": "4",
+    "rollout_batch_size": "4",
+    "n_samples_per_prompt": "4",
+    "train_batch_size": "8",
+    "micro_train_batch_size": "8",
+    "eval_max_samples": "8",
+    "eval_steps": "2",
+    "eval_sets": "{hot: {data: embedded:digits, max_samples: 4, temperature: 1.0, "
+    "n_samples_per_prompt: 2}}",
+    "save_steps": "1",
+    "max_ckpt_num": "9",
     "advantage_estimator": "gae",
-    "init_kl_coef": 0.05,
+    "init_kl_coef": "0.05",
     "kl_estimator": "k1",
     "use_kl_loss": "false",
-    "kl_target": 0.001,
-    "kl_horizon": 100,
+    "kl_target": "0.001",
+    "kl_horizon": "100",
     "reward_running_norm": "standardize",
     "lr_scheduler": "cosine",
-    "lr_warmup_steps": 2,
-    "train_batch_size": 16,
-    "eval_sets": "{hot: {data: embedded:digits, max_samples: 8, temperature: 1.0, "
-    "n_samples_per_prompt: 2}}",
+    "lr_warmup_steps": "2",
 }
 
 
+@dataclass(frozen=True)
+class Stack:
+    """Running workers, and where their checkpoints go."""
+
+    config: RunConfig
+    resolved: RunConfig
+    inputs: RunInputs
+    workers: Workers
+    store: CheckpointStore
+
+    def train(
+        self,
+        resumed: Checkpoint | None = None,
+        after_step: Callable[[int], None] = lambda step: None,
+        messages: Callable[[str], None] = lambda text: None,
+    ) -> dict[int, Record]:
+        """Records of a loop of its own, without what may differ between equal runs."""
+        records: dict[int, Record] = {}
+
+        def report(record: Record) -> None:
+            same = {name: value for name, value in record.items() if not is_timing(name)}
+            records[int(record["step"])] = same
+            after_step(int(record["step"]))
+
+        checkpointer = Checkpointer(self.config, self.store, self.workers)
+        loop = TrainingLoop(self.resolved, self.inputs, self.workers, checkpointer, Interruption())
+        settings = self.config.recovery
+        with Heartbeats(self.workers.generator, settings, messages) as beats:
+            budget = RestartBudget(settings)
+            Reviver(self.workers, loop.publisher, budget, beats.health, messages)
+            loop.run(report, resumed)
+        return records
+
+
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was never stopped."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    result = launch(folder, **OPTIONS)
-    assert result.returncode == 0, result.stdout + result.stderr
-    return folder
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("durable")
+    config = load_config(None, [*OPTIONS.items(), ("output_dir", str(folder / "run"))])
+    resolved = resolve_checkpoints(config)
+    inputs, demands = check_inputs(resolved), role_demands(resolved)
+    with ray_session(), placed(resolved, demands, is_local=True) as placement:
+        workers = start_workers(resolved, inputs, demands, placement)
+        yield Stack(config, resolved, inputs, workers, CheckpointStore(config.checkpoint_url))
+        workers.stop()
 
 
-def test_a_killed_run_goes_on_bit_for_bit(whole: Path, tmp_path: Path) -> None:
-    """Killed without a warning; its newest checkpoint is damaged on top: the one before counts."""
-    run = tmp_path / "run"
-    process = start(run, **OPTIONS)
-    read_until(process, "step 3/4")
-    family = descendants(process)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert_all_gone(family, within=30)
-    newest = _newest(run)
+@pytest.fixture(scope="module")
+def whole(stack: Stack) -> dict[int, Record]:
+    """The records of a run that was never stopped."""
+    return stack.train()
+
+
+def _must_be_silent(text: str) -> None:
+    raise AssertionError(text)
+
+
+def test_every_checkpoint_is_there_with_its_score(stack: Stack, whole: dict[int, Record]) -> None:
+    assert stack.store.steps() == [4, 3, 2, 1]
+    scores = {step: stack.store.open(step).manifest.score for step in (1, 2, 4)}
+    assert scores == {1: None, 2: whole[2]["eval/accuracy"], 4: whole[4]["eval/accuracy"]}
+    assert {"eval/hot/pass_at_k", "eval/hot/accuracy", "eval/hot/samples"} <= whole[4].keys()
+    assert whole[4]["eval/hot/samples"] == 8
+
+
+def test_a_run_goes_on_bit_for_bit_from_the_last_good_checkpoint(
+    stack: Stack, whole: dict[int, Record]
+) -> None:
+    newest = Path(stack.store.url) / "step_4"
     (weights,) = (newest / "policy").glob("mp_rank_*model_states.pt")
     data = bytearray(weights.read_bytes())
     data[len(data) // 2] ^= 1
     weights.write_bytes(data)
-
-    result = launch(run, resume="auto", save_hf_ckpt="true", **OPTIONS)
-    assert result.returncode == 0, result.stdout + result.stderr
-    said = " ".join(result.stdout.split())
-    assert f"{newest} is not used: policy/{weights.name} is damaged" in said
-    assert f"resumed from {newest.with_name(f'step_{_step(newest) - 1}')}" in said
-    assert metrics(run) == metrics(whole)
-    assert {p.name for p in (run / "checkpoints").iterdir()} >= {"step_2", "step_3", "step_4"}
-    _assert_same_policy(run / "checkpoints" / "step_4" / "hf", whole / "hf_checkpoint")
+    said: list[str] = []
+    checkpoint = stack.store.newest(said.append)
+    assert checkpoint is not None and checkpoint.step == 3
+    assert len(said) == 1 and f"policy/{weights.name} is damaged" in said[0]
+    assert stack.train(checkpoint) == {4: whole[4]}
+    assert stack.train(stack.store.open(1)) == {step: whole[step] for step in (2, 3, 4)}
+    assert stack.store.newest(_must_be_silent).step == 4  # the damaged one was written again
 
 
-def test_a_checkpoint_is_exported_on_demand(whole: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "launch" / "export.py"), "--checkpoint", str(whole)]
+def test_a_checkpoint_is_exported_on_demand(
+    stack: Stack, whole: dict[int, Record], tmp_path: Path
+) -> None:
+    trained = tmp_path / "trained"
+    stack.train(stack.store.open(4))  # no step is left: the workers are where the run ended
+    stack.workers.learner.call("save_pretrained", str(trained))
     output = tmp_path / "exported"
+    command = [sys.executable, str(ROOT / "launch" / "export.py"), "--checkpoint", stack.store.url]
     for expected in (0, 2):  # the second time, the folder is not empty
         result = subprocess.run(
             [*command, "--output", str(output)],
@@ -86,32 +155,36 @@ def test_a_checkpoint_is_exported_on_demand(whole: Path, tmp_path: Path) -> None
         )
         assert result.returncode == expected, result.stderr
     assert f"error: --output {output} is not empty" in result.stderr
-    _assert_same_policy(output, whole / "hf_checkpoint")
+    load = AutoModelForImageTextToText.from_pretrained
+    ours, theirs = load(output).state_dict(), load(trained).state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
     assert AutoProcessor.from_pretrained(output).chat_template
-    assert "gae" in (output / "README.md").read_text()
+    assert f"{whole[4]['eval/accuracy']:g}" in (output / "README.md").read_text()
     assert (output / "generation_config.json").exists()
 
 
-def test_a_run_of_another_model_is_refused_before_anything_starts(
-    whole: Path, tmp_path: Path
+def _kill(role: str) -> None:
+    """Kill the process of an actor class, without a warning."""
+    (process,) = [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if " ".join(child.cmdline()).startswith(f"ray::{role}")
+    ]
+    process.kill()
+
+
+def test_workers_without_a_state_of_their_own_are_replaced_in_mid_run(
+    stack: Stack, whole: dict[int, Record]
 ) -> None:
-    result = launch(tmp_path / "run", resume=whole, **OPTIONS | {"actor_learning_rate": 1e-5})
-    assert result.returncode == 2, result.stdout + result.stderr
-    assert "actor_learning_rate 0.0005 → 1e-05" in result.stderr
-    assert not (tmp_path / "run").exists()
+    """The generator loads the current weights before it samples what the dead one had to."""
+    dies_after = {2: ["RewardWorker"], 3: ["Generator", "ReferenceWorker"]}
+    said: list[str] = []
 
+    def kill(step: int) -> None:
+        for role in dies_after.get(step, []):
+            _kill(role)
 
-def _assert_same_policy(folder: Path, other: Path) -> None:
-    load = AutoModelForImageTextToText.from_pretrained
-    ours, theirs = load(folder).state_dict(), load(other).state_dict()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-
-
-def _newest(run: Path) -> Path:
-    found = [p for p in (run / "checkpoints").glob("step_*") if (p / "manifest.json").exists()]
-    return max(found, key=_step)
-
-
-def _step(checkpoint: Path) -> int:
-    return int(checkpoint.name.removeprefix("step_"))
+    records = stack.train(stack.store.open(1), after_step=kill, messages=said.append)
+    assert records == {step: whole[step] for step in (2, 3, 4)}
+    assert sorted(text.split()[1] for text in said) == ["generator", "reference", "reward"]
