@@ -24,7 +24,7 @@ def evaluate(config: RunConfig) -> tuple[Path, dict[str, float]]:
         step, judged = _policy_to_evaluate(config, Path(scratch) / "policy")
         resolved = resolve_checkpoints(judged)
         inputs = check_inputs(resolved)
-        file = RunFolder.reopen(config.output_dir).path / "evaluation.json"
+        file = RunFolder.reopen(config.output_dir).evaluation
         demands = [d for d in role_demands(resolved) if d.role in ("generator", "reward")]
         with (
             ray_session() as session,

@@ -25,7 +25,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.report: Callable[[str], None] = logger.warning
-        self._requested = False
+        self.requested = False
         self._shielded = False
 
     @contextmanager
@@ -45,19 +45,19 @@ class Interruption:
     @contextmanager
     def shielded(self) -> Iterator[None]:
         """Let a block come to its end before the first signal has its effect."""
-        was_requested = self._requested
+        was_requested = self.requested
         self._shielded = True
         try:
             yield
         finally:
             self._shielded = False
-        if self._requested and not was_requested:
+        if self.requested and not was_requested:
             raise KeyboardInterrupt
 
     def _handle(self, signum: int, frame: FrameType | None) -> None:  # noqa: ARG002
-        if self._requested:
+        if self.requested:
             end_at_once()
-        self._requested = True
+        self.requested = True
         if not self._shielded:
             raise KeyboardInterrupt
         self.report("interrupted: the run ends after this step (again: at once)")

@@ -96,8 +96,8 @@ class TrainingLoop:
         watch = Stopwatch()
         if resumed is not None:
             self.load_state_dict(self._checkpointer.restore(resumed))
-            self._finished = self.state_dict()
             self._publish(watch)
+            self._finished = self.state_dict()
             return
         record = self._publish(watch) | self._evaluate(watch)
         self._remember(record)

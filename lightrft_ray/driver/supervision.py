@@ -45,6 +45,7 @@ class Supervisor:
         self._setup = setup
         self._session = session
         self._budget = RestartBudget(setup.config.recovery)
+        self._origin: Checkpoint | None = None
         self.started: float | None = None
         """When the workers were ready for the first time, by time.monotonic()."""
 
@@ -53,11 +54,13 @@ class Supervisor:
 
         Raises WorkerDied when a worker died and the budget is spent.
         """
+        self._origin = resumed
         while True:
             try:
                 return self._attempt(resumed)
             except WorkerDied as death:
-                delay = self._budget.spend()
+                is_over = self._session.interruption.requested
+                delay = None if is_over else self._budget.spend()
                 if delay is None:
                     raise
                 resumed = self._go_back(death, delay)
@@ -99,9 +102,9 @@ class Supervisor:
         self._budget.progress(int(record["step"]))
 
     def _go_back(self, death: WorkerDied, delay: float) -> Checkpoint | None:
-        """Be where the last checkpoint was taken, or at the beginning where there is none."""
+        """Be where the last checkpoint was taken, or where the run began."""
         progress = self._setup.progress
-        checkpoint = self._setup.store.newest(progress.message)
+        checkpoint = self._setup.store.newest(progress.message) or self._origin
         step = -1 if checkpoint is None else checkpoint.step
         place = "the beginning" if checkpoint is None else f"step {step}"
         progress.message(f"{death}; all workers are restarted and go on from {place}")

@@ -12,13 +12,14 @@ _CONFIG = "config.yaml"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 _CURVES = "curves.png"
+_EVALUATION = "evaluation.json"
 _TENSORBOARD = "tensorboard"
 _CHECKPOINT = "hf_checkpoint"
 _SKIPPED_UPDATES = "skipped_updates"
 _CHECKPOINTS = "checkpoints"
 
 # Overwriting removes these and nothing else, whatever more a person keeps in the folder.
-_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES)
+_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES, _EVALUATION)
 _DIRECTORIES = (_TENSORBOARD, _CHECKPOINT, _CHECKPOINTS, _SKIPPED_UPDATES)
 
 
@@ -79,6 +80,11 @@ class RunFolder:
     def curves(self) -> Path:
         """The plot of reward and held-out accuracy (PNG)."""
         return self.path / _CURVES
+
+    @property
+    def evaluation(self) -> Path:
+        """The metrics of the latest run that only evaluated (JSON)."""
+        return self.path / _EVALUATION
 
     @property
     def tensorboard(self) -> Path:

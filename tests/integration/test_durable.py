@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import ray
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
@@ -19,6 +20,7 @@ from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
 from lightrft_ray.driver.checkpoint_store import Checkpoint, CheckpointStore
 from lightrft_ray.driver.checkpointer import Checkpointer
+from lightrft_ray.driver.export import export_beside
 from lightrft_ray.driver.heartbeat import Heartbeats
 from lightrft_ray.driver.interruption import Interruption
 from lightrft_ray.driver.loop import Record, TrainingLoop
@@ -159,6 +161,8 @@ def test_a_checkpoint_is_exported_on_demand(
     ours, theirs = load(output).state_dict(), load(trained).state_dict()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    beside = export_beside.remote(f"{stack.store.url}/step_4", stack.config, 4, whole[4])
+    assert "hf/model.safetensors" in ray.get(beside, timeout=120)
     assert AutoProcessor.from_pretrained(output).chat_template
     assert f"{whole[4]['eval/accuracy']:g}" in (output / "README.md").read_text()
     assert (output / "generation_config.json").exists()
