@@ -1,18 +1,16 @@
 """What Ctrl-C and SIGTERM do to a run: the first ends it in order, the second at once."""
 
-import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 import psutil
 
-logger = logging.getLogger(__name__)
-
 EXIT_STATUS = 130  # the shell's status for a program ended by Ctrl-C
+_STANDARD_ERROR = 2
 _KILL_TIMEOUT = 5  # s
 _SHOW_CURSOR = "\x1b[?25h"
 
@@ -24,7 +22,6 @@ class Interruption:
     """
 
     def __init__(self) -> None:
-        self.report: Callable[[str], None] = logger.warning
         self.requested = False
         self._shielded = False
 
@@ -60,7 +57,7 @@ class Interruption:
         self.requested = True
         if not self._shielded:
             raise KeyboardInterrupt
-        self.report("interrupted: the run ends after this step (again: at once)")
+        _say("interrupted: the run ends after this step (again: at once)")
 
 
 def end_at_once() -> None:
@@ -75,6 +72,10 @@ def end_at_once() -> None:
     if sys.stdout.isatty():
         sys.stdout.write(_SHOW_CURSOR)
     sys.stdout.flush()
-    sys.stderr.write("interrupted twice: stopped at once\n")
-    sys.stderr.flush()
+    _say("interrupted twice: stopped at once")
     os._exit(EXIT_STATUS)
+
+
+def _say(text: str) -> None:
+    """Write to standard error, past Python's buffers: a signal may come while one is written to."""
+    os.write(_STANDARD_ERROR, f"{text}\n".encode())

@@ -42,7 +42,6 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
         progress.phase("starting Ray and the workers (vLLM takes about a minute on two cores)")
         setup = RunSetup(config, resolved, inputs, store, log, progress)
         with ray_session() as session:
-            session.interruption.report = progress.message
             supervisor = Supervisor(setup, session)
             supervisor.train(None if resumed is None else resumed.checkpoint)
     summary = build_summary(

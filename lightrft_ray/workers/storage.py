@@ -46,7 +46,8 @@ class Storage:
     def __init__(self, url: str) -> None:
         """Raises UserError for a url of a kind that no installed package handles."""
         try:
-            self._files, self._root = fsspec.core.url_to_fs(url)
+            # Without a cache of listings: what others have written must be seen at once.
+            self._files, self._root = fsspec.core.url_to_fs(url, use_listings_cache=False)
         except (ImportError, ValueError) as error:
             raise UserError(
                 f"checkpoints at {url}: {error} (checkpoint.ckpt_path takes a folder or a url that "
@@ -54,8 +55,6 @@ class Storage:
             ) from error
         # Workers have other working folders.
         self.url: str = self._root if self.is_local else url
-        # What others have written must be seen at once.
-        self._files.use_listings_cache = False
 
     @property
     def is_local(self) -> bool:
@@ -159,6 +158,9 @@ def _named_errors(what: str, url: str) -> Iterator[None]:
         reason = error.strerror or str(error) or type(error).__name__
         remedy = _REMEDIES.get(error.errno or 0, _REMEDY)
         raise UserError(f"checkpoints cannot be {what} {url} ({reason}): {remedy}") from error
+    except Exception as error:  # clients of stores have errors of their own for a lost network
+        kind = type(error).__name__
+        raise InfrastructureError(f"checkpoints cannot be {what} {url}: {kind}: {error}") from error
 
 
 def write_files(url: str, files: Mapping[str, np.ndarray]) -> dict[str, FileEntry]:
