@@ -16,7 +16,7 @@ from lightrft_ray.driver.export import export_beside
 from lightrft_ray.driver.manifest import Manifest
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.workers.actor_group import wait_for
-from lightrft_ray.workers.random_state import random_state, set_random_state
+from lightrft_ray.workers.random_state import RandomState
 from lightrft_ray.workers.snapshot import CRITIC, POLICY, Snapshot, SnapshotSource
 from lightrft_ray.workers.storage import FileEntry, Storage, check_found, write_files_beside
 
@@ -64,7 +64,7 @@ class Checkpointer:
         """Copy the state after `step`; waits for the checkpoint before to be written."""
         self.wait()
         buffer = io.BytesIO()
-        torch.save(random_state(), buffer)
+        torch.save(RandomState().state_dict(), buffer)
         own = {DRIVER_STATE: json.dumps(state).encode(), _RANDOM_STATE: buffer.getvalue()}
         pending = {role: group.start_split("snapshot") for role, group in self._groups.items()}
         parts = []
@@ -104,7 +104,7 @@ class Checkpointer:
             )
             group.call("restore", source)
         data = checkpoint.storage.read(_RANDOM_STATE, manifest.files[_RANDOM_STATE])
-        set_random_state(torch.load(io.BytesIO(data), weights_only=False))
+        RandomState().load_state_dict(torch.load(io.BytesIO(data), weights_only=False))
         self.last_step = checkpoint.step
         state: DriverState = json.loads(checkpoint.driver_state())
         return state

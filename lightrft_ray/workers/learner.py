@@ -32,6 +32,7 @@ from lightrft_ray.workers.devices import model_source, prepare_device
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
+from lightrft_ray.workers.random_state import RandomState
 from lightrft_ray.workers.snapshot import (
     POLICY,
     Files,
@@ -62,6 +63,7 @@ class PolicyLearner:
         """Meet the other ranks and load the model."""
         config = self._config
         self._rank = group.rank
+        self._parts = {"random_state": RandomState()}
         join_process_group(group, config, self._device)
         with sharded_loading(config):
             self._model = load_policy(model_source(config, config.model.pretrain))
@@ -154,11 +156,11 @@ class PolicyLearner:
     @ray.method(num_returns=2)
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
-        return take_snapshot(self._trainable.engine, POLICY, self._rank)
+        return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
 
     def restore(self, source: SnapshotSource) -> None:
         """Go on from a checkpoint; all ranks must call it."""
-        restore_snapshot(self._trainable.engine, POLICY, self._rank, source)
+        restore_snapshot(self._trainable.engine, POLICY, self._rank, self._parts, source)
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import ray
@@ -17,7 +17,6 @@ import torch
 import xxhash
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.workers.random_state import random_state, set_random_state
 from lightrft_ray.workers.storage import FileEntry, Storage
 
 if TYPE_CHECKING:
@@ -110,18 +109,37 @@ class SnapshotSource:
     signature: str
 
 
-def take_snapshot(engine: "DeepSpeedEngine", role: str, rank: int) -> tuple[Files, Snapshot]:
-    """Everything that a rank needs to go on from here. A collective: all ranks must call it."""
+class Stateful(Protocol):
+    """Something of a rank whose state DeepSpeed does not know of."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+def take_snapshot(
+    engine: "DeepSpeedEngine", role: str, rank: int, parts: Mapping[str, Stateful]
+) -> tuple[Files, Snapshot]:
+    """Everything that a rank needs to go on from here; `parts` are what DeepSpeed does not know.
+
+    A collective: all ranks must call it.
+    """
     files = _save_to_memory(engine, role)
-    files[_random_file(role, rank)] = _as_bytes(random_state())
+    files |= {_part_file(role, n, rank): _as_bytes(p.state_dict()) for n, p in parts.items()}
     node_id = ray.get_runtime_context().get_node_id()
     return files, Snapshot(node_id, _signature(engine.module))
 
 
 def restore_snapshot(
-    engine: "DeepSpeedEngine", role: str, rank: int, source: SnapshotSource
+    engine: "DeepSpeedEngine",
+    role: str,
+    rank: int,
+    parts: Mapping[str, Stateful],
+    source: SnapshotSource,
 ) -> None:
-    """Go on from where a snapshot was taken. A collective: all ranks must call it.
+    """Go on from where a snapshot of as many ranks and the same parts was taken.
+
+    A collective: all ranks must call it.
 
     Raises UserError for a checkpoint of another model, DamagedFile for one that has changed.
     """
@@ -138,12 +156,13 @@ def restore_snapshot(
 
     own = [name for name in source.files if name.startswith(f"{role}/")]
     _load_from_memory(engine, role, own, contents)
-    block = io.BytesIO(contents(_random_file(role, rank)))
-    set_random_state(torch.load(block, weights_only=False))
+    for name, part in parts.items():
+        block = io.BytesIO(contents(_part_file(role, name, rank)))
+        part.load_state_dict(torch.load(block, weights_only=False))
 
 
-def _random_file(role: str, rank: int) -> str:
-    return f"{role}/random_state_rank_{rank}.pt"
+def _part_file(role: str, name: str, rank: int) -> str:
+    return f"{role}/{name}_rank_{rank}.pt"
 
 
 def _as_bytes(state: object) -> np.ndarray:
