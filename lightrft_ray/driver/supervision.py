@@ -59,7 +59,8 @@ class Supervisor:
             try:
                 return self._attempt(resumed)
             except WorkerDied as death:
-                is_over = self._session.interruption.requested
+                # What cannot even start would not start the next time, either.
+                is_over = self._session.interruption.requested or self.started is None
                 delay = None if is_over else self._budget.spend()
                 if delay is None:
                     raise
