@@ -173,7 +173,8 @@ def _kill(role: str) -> None:
     (process,) = [
         child
         for child in psutil.Process().children(recursive=True)
-        if " ".join(child.cmdline()).startswith(f"ray::{role}")
+        if child.status() != psutil.STATUS_ZOMBIE
+        and " ".join(child.cmdline()).startswith(f"ray::{role}")
     ]
     process.kill()
 
