@@ -79,6 +79,7 @@ class WeightPublisher:
 
     def catch_up(self, place: int) -> None:
         """Give one generator, which was started anew, the weights that the others have."""
+        self._canary = None  # its pixels may have gone with the generator that made them
         if self._version > 0:
             self._publish_to([place], self.version)
 

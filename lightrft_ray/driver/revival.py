@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from lightrft_ray.config import WorkerDied
-from lightrft_ray.driver.health import Health
+from lightrft_ray.driver.health import Health, State
 from lightrft_ray.driver.publication import WeightPublisher
 from lightrft_ray.driver.restart_budget import RestartBudget
 from lightrft_ray.driver.workers import START_TIMEOUT, Workers
@@ -44,7 +44,8 @@ class Reviver:
         self._revive(group, place)
         health.started()
         self._publisher.catch_up(place)
-        health.caught_up(time.monotonic())
+        if health.state is State.STALE:  # and did not die, and catch up, once more meanwhile
+            health.caught_up(time.monotonic())
 
     def _revive(self, group: ActorGroup, place: int) -> None:
         """Raises WorkerDied where the budget is spent."""
