@@ -9,7 +9,7 @@ BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH" $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format proto
+.PHONY: help setup demo test chaos lint format proto
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -24,6 +24,9 @@ demo: setup ## Train a tiny vision-language model on digits; results in runs/dem
 test: lint ## Run lint and every CPU test, up to the first failure.
 	$(RUN) -m pytest tests/unit
 	$(RUN) -m pytest tests/integration
+
+chaos: setup ## Kill and stop processes of whole runs; takes half an hour.
+	$(RUN) -m pytest tests/chaos
 
 lint: setup ## Check style, format, types and the layers.
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from math import gcd, lcm
 from pathlib import Path
 
 from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
+from lightrft_ray.config.checkpoint import CheckpointConfig
 from lightrft_ray.config.fields import Section, reject_changed
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.rollout import RolloutConfig
@@ -272,6 +273,15 @@ def check_overwriting(
             f"overwrite_output true would delete the run's own input: {name} {path} lies in "
             f"output_dir {output_dir}: set output_dir to another folder, or overwrite_output "
             "to false"
+        )
+
+
+def check_resuming(checkpoint: CheckpointConfig) -> None:
+    """A run that is replaced cannot be gone on with; `overwrite_output` is true."""
+    if checkpoint.resume != "never":
+        raise ValueError(
+            f"overwrite_output true would remove what checkpoint.resume {checkpoint.resume} goes "
+            "on from: set overwrite_output to false, or checkpoint.resume to never"
         )
 
 

@@ -1,5 +1,6 @@
 """What the sections of the configuration are made of: their base class and kinds of values."""
 
+import re
 from collections.abc import Mapping, Set
 from typing import Annotated
 
@@ -63,6 +64,23 @@ def no_staleness_yet(value: int) -> int:
     if value != 0:
         raise ValueError("asynchronous runs are not implemented yet: set it to 0")
     return value
+
+
+def one_process_alone_sees(url: str) -> str:
+    """Refuse a url whose files no other process would find."""
+    if url.startswith("memory:"):
+        raise ValueError("files in memory are seen by one process alone: give a folder or a store")
+    return url
+
+
+def check_set_name(name: str) -> str:
+    """Refuse what cannot be a part of the name of a metric, or is one already."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in ("accuracy", "pass_at_k", "samples"):
+        raise ValueError(
+            f"the name {name} must be of letters, digits and _ . - and none of accuracy, "
+            "pass_at_k and samples"
+        )
+    return name
 
 
 def require_integer(value: object) -> object:

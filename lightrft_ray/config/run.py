@@ -5,6 +5,7 @@ from typing import Self
 from pydantic import NonNegativeInt, model_validator
 
 from lightrft_ray.config.algorithm import AlgorithmConfig
+from lightrft_ray.config.checkpoint import CheckpointConfig
 from lightrft_ray.config.checks import (
     check_attention,
     check_correct_threshold,
@@ -19,12 +20,14 @@ from lightrft_ray.config.checks import (
     check_micro_batch,
     check_overwriting,
     check_reference,
+    check_resuming,
     check_row_layout,
     check_shaping,
     check_train_batch,
     check_warmup,
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
+from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.sections import (
@@ -57,9 +60,16 @@ class RunConfig(Section):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
     sync: SyncConfig = SyncConfig()
     placement: PlacementConfig = PlacementConfig()
     logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def checkpoint_url(self) -> str:
+        """`checkpoint.ckpt_path` with its default filled in."""
+        return self.checkpoint.ckpt_path or f"{self.output_dir.rstrip('/')}/checkpoints"
 
     @property
     def learner_ranks(self) -> int:
@@ -135,5 +145,6 @@ class RunConfig(Section):
         check_warmup(self.trainer, self.optimizer_steps)
         check_evaluated_average(self.evaluation, self.trainer)
         if self.overwrite_output:
+            check_resuming(self.checkpoint)
             check_overwriting(self.output_dir, self.model, self.data, self.reward)
         return self

@@ -78,6 +78,8 @@ def _alternatives(annotation: object) -> list[object]:
 def _type_label(kind: object) -> str:
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
+    if get_origin(kind) is dict:
+        return "{NAME: {...}}"
     if get_origin(kind) is tuple:
         items = (
             "…" if item is ... else _type_label(_alternatives(item)[0]) for item in get_args(kind)

@@ -1,7 +1,8 @@
 """What each role needs, and placement groups for it."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import ray
@@ -140,6 +141,17 @@ class Placement:
         for group in self._groups.values():
             remove_placement_group(group)
         self._groups.clear()
+
+
+@contextmanager
+def placed(config: RunConfig, demands: list[RoleDemand], *, is_local: bool) -> Iterator[Placement]:
+    """Placement groups that are gone after the block."""
+    timeout = config.placement.placement_timeout
+    placement = Placement(demands, timeout, is_local=is_local)
+    try:
+        yield placement
+    finally:
+        placement.close()
 
 
 def _too_much(shortage: str) -> str:

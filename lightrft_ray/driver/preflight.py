@@ -1,11 +1,13 @@
 """All that can be known to be wrong before a model is loaded or a process started."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.config.sections import EvaluationSet
 from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
 from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
@@ -35,6 +37,7 @@ class RunInputs:
 
     train_prompts: tuple[Prompt, ...]
     eval_prompts: tuple[Prompt, ...]
+    eval_sets: Mapping[str, tuple[Prompt, ...]]
     bad_rows: int
     sampling: Sampling
     pad_token_id: int
@@ -45,9 +48,10 @@ class RunInputs:
     @property
     def max_images(self) -> int:
         """The largest number of images of a prompt."""
-        taught = (each.prompt for each in self.demonstrations)
-        prompts = (*self.train_prompts, *self.eval_prompts, *taught)
-        return max(len(prompt.images) for prompt in prompts)
+        taught = [each.prompt for each in self.demonstrations]
+        more = [prompt for prompts in self.eval_sets.values() for prompt in prompts]
+        all_prompts = (*self.train_prompts, *self.eval_prompts, *taught, *more)
+        return max(len(prompt.images) for prompt in all_prompts)
 
 
 def resolve_checkpoints(config: RunConfig) -> RunConfig:
@@ -69,7 +73,9 @@ def check_inputs(config: RunConfig) -> RunInputs:
     """
     check_rewards(config)
     train, evaluation, bad_rows = _read_data(config)
-    check_labels(config.reward, (prompt.label for prompt in (*train, *evaluation)))
+    sets = {name: _read_set(config, each) for name, each in config.evaluation.eval_sets.items()}
+    held_out = [*evaluation, *(prompt for prompts in sets.values() for prompt in prompts)]
+    check_labels(config.reward, (prompt.label for prompt in (*train, *held_out)))
     model = config.model
     configs = checkpoint_configs(config)
     check_layout(config, configs)
@@ -79,7 +85,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     processor = load_processor(model.pretrain, model.trust_remote_code)
     tokenizer = tokenizer_of(processor)
     taught, bad_demonstrations = _read_demonstrations(config, tokenizer)
-    check_sight(configs, paths, [*train, *evaluation, *(each.prompt for each in taught)])
+    check_sight(configs, paths, [*train, *held_out, *(each.prompt for each in taught)])
     encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     check_tokens(configs, paths, processor, encoder, train[0])
     check_freezing(config)
@@ -89,6 +95,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     return RunInputs(
         train_prompts=tuple(train),
         eval_prompts=tuple(evaluation),
+        eval_sets=sets,
         bad_rows=bad_rows + bad_demonstrations,
         sampling=Sampling(config.rollout.temperature, forbidden),
         pad_token_id=int(pad),
@@ -105,6 +112,13 @@ def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:
         return train, [], train_bad
     evaluation, eval_bad = _read(config, eval_file, config.data.eval_max_samples)
     return train, evaluation, train_bad + eval_bad
+
+
+def _read_set(config: RunConfig, chosen: EvaluationSet) -> tuple[Prompt, ...]:
+    path = Path(chosen.data)
+    if is_embedded(chosen.data):
+        path = DigitsDataset(resolve_embedded(chosen.data, _cache_dir(config))).eval_file
+    return tuple(_read(config, path, chosen.max_samples)[0])
 
 
 def _data_files(config: RunConfig) -> tuple[Path, Path | None]:

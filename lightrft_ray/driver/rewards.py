@@ -6,12 +6,11 @@ from itertools import pairwise
 
 import numpy as np
 import torch
-from ray import ObjectRef
 from torch import Tensor
 
 from lightrft_ray.config import UserError
 from lightrft_ray.rewards.remote.statistics import RemoteFigures
-from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.actor_group import ActorGroup, Call
 from lightrft_ray.workers.messages import RewardReport, RolloutGroup
 
 _REASONS_NAMED = 3
@@ -108,19 +107,19 @@ class SampleRewards:
         return padded
 
 
-def start_rewards(rewarders: ActorGroup, groups: Sequence[RolloutGroup]) -> list[ObjectRef]:
+def start_rewards(rewarders: ActorGroup, groups: Sequence[RolloutGroup]) -> list[Call]:
     """Ask for the rewards of all samples, the groups shared out over the reward workers."""
     size = -(-len(groups) // len(rewarders))
     shares = [groups[start : start + size] for start in range(0, len(groups), size)]
     return [
-        actor.score.remote([group.responses for group in share])
-        for actor, share in zip(rewarders.actors, shares, strict=False)
+        rewarders.send(place, "score", [group.responses for group in share])
+        for place, share in enumerate(shares)
     ]
 
 
-def wait_rewards(rewarders: ActorGroup, pending: Sequence[ObjectRef]) -> RewardReport:
+def wait_rewards(rewarders: ActorGroup, pending: Sequence[Call]) -> RewardReport:
     """The rewards of `start_rewards`, in the order of its samples."""
-    parts: list[RewardReport] = rewarders.wait(pending)
+    parts: list[RewardReport] = rewarders.collect(pending)
     figures: dict[str, RemoteFigures] = {}
     for part in parts:
         figures |= part.figures

@@ -1,7 +1,8 @@
 """The rollout manager: prompts in, finished groups out, every prompt accounted for."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
 
 from torch import Tensor
 
@@ -81,6 +82,20 @@ class RolloutManager:
         """Metrics by name."""
         return self.account.as_record() | self._source.as_record()
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        return {
+            "source": self._source.state_dict(),
+            "account": asdict(self.account),
+            "reasons": self._reasons[:_REASONS_NAMED],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self._source.load_state_dict(state["source"])
+        self.account = PromptAccount(**state["account"])
+        self._reasons = list(state["reasons"])
+
     def _task(self, prompt: Prompt, epoch: int) -> PromptTask:
         return PromptTask(prompt, epoch, prompt_seed(self._config.seed, prompt.id, epoch))
 
@@ -137,11 +152,11 @@ def generate(
     """Sample every task, shared out evenly over the generators; results in the order of `tasks`."""
     shares = [tasks[first :: len(generators)] for first in range(len(generators))]
     pending = [
-        actor.generate.remote(share, settings)
-        for actor, share in zip(generators.actors, shares, strict=True)
+        generators.send(place, "generate", share, settings)
+        for place, share in enumerate(shares)
         if share
     ]
     results: list[RolloutGroup | SkippedPrompt | None] = [None] * len(tasks)
-    for first, share in enumerate(generators.wait(pending)):
+    for first, share in enumerate(generators.collect(pending)):
         results[first :: len(generators)] = share
     return [result for result in results if result is not None]

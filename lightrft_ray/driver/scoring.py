@@ -1,9 +1,10 @@
 """Scoring a batch: rewards, reference log-probs, values and learner log-probs, side by side."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
-from ray import ObjectRef
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
@@ -18,7 +19,7 @@ from lightrft_ray.driver.workers import Workers
 from lightrft_ray.rewards.recipes import ONLY
 from lightrft_ray.rewards.remote.statistics import RemoteFigures
 from lightrft_ray.trainer.assemble import Scores
-from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.actor_group import ActorGroup, Call
 from lightrft_ray.workers.messages import GroupTokens, RolloutGroup, split_micro_batches
 
 
@@ -31,6 +32,14 @@ class Scorer:
         self.account = RewardAccount()
         self.figures: Mapping[str, RemoteFigures] = {}
         """How each source of rewards does, since the start."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        return asdict(self.account)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self.account = RewardAccount(**state)
 
     def rewards(self, groups: Sequence[RolloutGroup]) -> SampleRewards:
         """Rewards of all samples of the groups."""
@@ -66,7 +75,7 @@ class Scorer:
             reward_components=_parts(rewards.components),
         )
 
-    def _wait_rewards(self, pending: Sequence[ObjectRef]) -> SampleRewards:
+    def _wait_rewards(self, pending: Sequence[Call]) -> SampleRewards:
         report = wait_rewards(self._workers.reward, pending)
         self.figures = report.figures
         errors = [score.error for score in report.scores]
@@ -82,28 +91,29 @@ def _parts(components: Sequence[Mapping[str, float]]) -> list[dict[str, float]] 
 
 def _start_shared(
     group: ActorGroup | None, method: str, tokens: Sequence[GroupTokens]
-) -> list[ObjectRef]:
+) -> list[Call]:
     """Share samples out evenly, as collective passes of sharded models need."""
     if group is None:
         return []
     count = sum(len(each.responses) for each in tokens)
-    return group.start_each(method, split_micro_batches(tokens, -(-count // len(group))))
+    shares = split_micro_batches(tokens, -(-count // len(group)))
+    return [group.send(place, method, share) for place, share in enumerate(shares)]
 
 
 def _gather(
-    group: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+    group: ActorGroup | None, pending: Sequence[Call], batch: RolloutBatch
 ) -> Tensor | None:
     if group is None:
         return None
-    return batch.padded(np.concatenate(group.wait(pending)))
+    return batch.padded(np.concatenate(group.collect(pending)))
 
 
 def _gather_pair(
-    learner: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+    learner: ActorGroup | None, pending: Sequence[Call], batch: RolloutBatch
 ) -> tuple[Tensor | None, Tensor | None]:
     """Log-probs and, where they were asked for, entropies."""
     if learner is None:
         return None, None
-    rows = np.atleast_2d(np.concatenate(learner.wait(pending), axis=-1))
+    rows = np.atleast_2d(np.concatenate(learner.collect(pending), axis=-1))
     entropy = batch.padded(rows[1]) if len(rows) > 1 else None
     return batch.padded(rows[0]), entropy

@@ -1,9 +1,10 @@
 """Optimizer steps that were skipped: kept for inspection, and a reason to stop if many in a row."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -49,6 +50,15 @@ class SkippedUpdates:
             self._keep(f"{role}-{step}-{number + 1}.pt", _as_plain(batches, result))
             if self._in_row[role] >= self._max_in_row:
                 raise self._error(role, step, result)
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        return {"in_row": dict(self._in_row), "kept": self._kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self._in_row = Counter(state["in_row"])
+        self._kept = state["kept"]
 
     def _keep(self, name: str, contents: dict[str, object]) -> None:
         if self._kept == _MOST_KEPT:

@@ -1,8 +1,9 @@
 """A step's updates of critic and policy, side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.demonstrations import Demonstration
@@ -32,7 +33,7 @@ class Updater:
             DemonstrationFeed(config, demonstrations, workers.generator) if demonstrations else None
         )
         folder = RunFolder(Path(config.output_dir)).skipped_updates
-        self._skipped = SkippedUpdates(folder, config.trainer.max_skipped_in_row)
+        self.skipped = SkippedUpdates(folder, config.trainer.max_skipped_in_row)
 
     def train(
         self,
@@ -55,9 +56,23 @@ class Updater:
         record: Record = {}
         for role, group, passes, references in pending:
             by_rank = group.wait(references)
-            self._skipped.check(role, step, passes, by_rank[0][1])
+            self.skipped.check(role, step, passes, by_rank[0][1])
             record |= update_record(role, by_rank)
         return record
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        feed = self.demonstrations
+        return {
+            "skipped_updates": self.skipped.state_dict(),
+            "demonstrations": None if feed is None else feed.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self.skipped.load_state_dict(state["skipped_updates"])
+        if self.demonstrations is not None:
+            self.demonstrations.load_state_dict(state["demonstrations"])
 
     def _trained(self, step: int) -> list[tuple[str, ActorGroup]]:
         """The groups that learn in a step, by the prefix of their metrics."""

@@ -5,7 +5,7 @@ its record holds the first evaluation and the first publish, and no reward. A na
 here cannot be logged, so that every curve a person meets has a unit and a meaning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 Record = Mapping[str, float]
@@ -23,9 +23,10 @@ class Metric(NamedTuple):
     direction: Direction
 
 
-PHASES = ("generate", "score", "assemble", "train", "publish", "eval")
+PHASES = ("generate", "score", "assemble", "train", "publish", "eval", "save")
 ROLES = ("driver", "generator", "reference", "critic", "reward", "reward_model", "learner")
 
+_OF_A_SET = ("accuracy", "pass_at_k", "samples")
 _TIMING_PREFIXES = ("time/", "speed/", "memory/", "reward/latency/")
 
 METRICS: dict[str, Metric] = {
@@ -144,13 +145,24 @@ METRICS: dict[str, Metric] = {
         "fraction", "mean over the prompts seen of their running share of correct samples", "up"
     ),
     "eval/accuracy": Metric("fraction", "held-out accuracy, decoded greedily", "up"),
+    "eval/pass_at_k": Metric(
+        "fraction",
+        "held-out prompts of which one of the k samples passes: reward 0.5 or more",
+        "up",
+    ),
     "eval/samples": Metric("samples", "held-out samples evaluated", "none"),
+    "eval/accuracy/LABEL": Metric("fraction", "held-out accuracy of the prompts of a label", "up"),
+    "eval/SET/accuracy": Metric("fraction", "accuracy on a set of evaluation.eval_sets", "up"),
+    "eval/SET/pass_at_k": Metric("fraction", "prompts of that set of which a sample passes", "up"),
+    "eval/SET/samples": Metric("samples", "samples of that set", "none"),
+    "eval/SET/accuracy/LABEL": Metric("fraction", "accuracy on a label's prompts of it", "up"),
     "time/generate": Metric("s", "waiting for rollouts", "down"),
     "time/score": Metric("s", "rewards, reference log-probs and values", "down"),
     "time/assemble": Metric("s", "making experience of scored samples", "down"),
     "time/train": Metric("s", "forward, backward and optimizer", "down"),
     "time/publish": Metric("s", "moving new weights to the generators", "down"),
     "time/eval": Metric("s", "evaluation on held-out prompts", "down"),
+    "time/save": Metric("s", "copying what a checkpoint keeps; it is written later", "down"),
     "time/step": Metric("s", "the whole step by the wall clock, evaluation included", "down"),
     "speed/samples_per_second": Metric("samples/s", "samples over the step's time", "up"),
     "speed/tokens_per_second": Metric("tokens/s", "response tokens over the step's time", "up"),
@@ -181,12 +193,34 @@ FAMILIES: dict[str, Metric] = {
 """Metrics of which a run has one for each of its rewards, whose name stands for NAME."""
 
 
-def _is_of_family(name: str) -> bool:
-    patterns = (family.split(_NAME) for family in FAMILIES)
-    return any(
-        name.startswith(head) and name.endswith(tail) and len(name) > len(head) + len(tail)
-        for head, tail in patterns
-    )
+def documented_as(name: str) -> str:
+    """The name in the table of a metric whose own name holds that of a reward, a set or a label."""
+    section, *parts = name.split("/")
+    if name in METRICS:
+        return name
+    if section == "eval":
+        return _of_evaluation(parts)
+    return next((family for family in FAMILIES if _is_of(family, name)), name)
+
+
+def _is_of(family: str, name: str) -> bool:
+    head, tail = family.split(_NAME)
+    longer = len(name) > len(head) + len(tail)
+    return name.startswith(head) and name.endswith(tail) and longer
+
+
+def _of_evaluation(parts: list[str]) -> str:
+    if parts[0] not in _OF_A_SET:
+        parts[0] = "SET"
+    if parts[-2:-1] == ["accuracy"]:
+        parts[-1] = "LABEL"
+    return "/".join(["eval", *parts])
+
+
+def in_table_order(names: Iterable[str]) -> list[str]:
+    """The names as the tables have them, those of one entry by the alphabet."""
+    places = {name: place for place, name in enumerate([*METRICS, *FAMILIES])}
+    return sorted(names, key=lambda name: (places[documented_as(name)], name))
 
 
 def is_timing(name: str) -> bool:
@@ -198,7 +232,8 @@ def check_record(record: Record) -> None:
     """Raise ValueError when `record` lacks "step" or holds a name the table does not explain."""
     if "step" not in record:
         raise ValueError("a step record needs the name 'step'")
-    unknown = [name for name in record if name not in METRICS and not _is_of_family(name)]
+    known = METRICS.keys() | FAMILIES.keys()
+    unknown = [name for name in record if documented_as(name) not in known]
     if unknown:
         raise ValueError(f"undocumented metric names {unknown}: add them to observe/names.py")
 

@@ -29,6 +29,15 @@ from lightrft_ray.workers.devices import model_source, prepare_device
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
+from lightrft_ray.workers.random_state import RandomState
+from lightrft_ray.workers.snapshot import (
+    CRITIC,
+    Files,
+    Snapshot,
+    SnapshotSource,
+    restore_snapshot,
+    take_snapshot,
+)
 
 
 @ray.remote
@@ -48,6 +57,8 @@ class CriticLearner:
     def connect(self, group: ProcessGroup) -> None:
         """Meet the other ranks and load the model."""
         config = self._config
+        self._rank = group.rank
+        self._parts = {"random_state": RandomState()}
         join_process_group(group, config, self._device)
         with sharded_loading(config):
             path = config.model.critic_pretrain or config.model.pretrain
@@ -90,6 +101,15 @@ class CriticLearner:
             self._config.algorithm,
             denominators=batch.denominators,
         )
+
+    @ray.method(num_returns=2)
+    def snapshot(self) -> tuple[Files, Snapshot]:
+        """This rank's part of a checkpoint; all ranks must call it."""
+        return take_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts)
+
+    def restore(self, source: SnapshotSource) -> None:
+        """Go on from a checkpoint; all ranks must call it."""
+        restore_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts, source)
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

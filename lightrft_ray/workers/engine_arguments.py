@@ -50,5 +50,5 @@ def engine_arguments(config: RunConfig, max_images: int) -> AsyncEngineArgs:
 
 def _longest_sequence(config: RunConfig) -> int:
     """Tokens of the longest prompt with the longest response, in training or evaluation."""
-    evaluation = config.evaluation.eval_generate_max_len or 0
-    return config.data.prompt_max_len + max(config.rollout.generate_max_len, evaluation)
+    training = config.rollout.generate_max_len
+    return config.data.prompt_max_len + max(training, config.evaluation.longest(training))

@@ -42,6 +42,9 @@ class Generator:
         """Return once the engine runs and can be given weights."""
         await self._engine.connect()
 
+    async def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
+
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
     ) -> list[RolloutGroup | SkippedPrompt]:

@@ -35,6 +35,16 @@ from lightrft_ray.workers.devices import model_source, prepare_device
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
+from lightrft_ray.workers.random_state import RandomState
+from lightrft_ray.workers.snapshot import (
+    POLICY,
+    Files,
+    Snapshot,
+    SnapshotSource,
+    Stateful,
+    restore_snapshot,
+    take_snapshot,
+)
 from lightrft_ray.workers.weight_average import WeightAverage
 
 _MB = 10**6
@@ -73,6 +83,9 @@ class PolicyLearner:
             if config.trainer.enable_ema
             else None
         )
+        self._parts: dict[str, Stateful] = {"random_state": RandomState()}
+        if self._average is not None:
+            self._parts["average"] = self._average
         self._rows = RowBuilder(
             config.trainer.row_layout,
             position_rule(self._model.config),
@@ -203,6 +216,15 @@ class PolicyLearner:
         state = full_state_dict(weights, keep=self._rank == 0)
         if self._rank == 0:
             self._model.save_pretrained(folder, state_dict=state)
+
+    @ray.method(num_returns=2)
+    def snapshot(self) -> tuple[Files, Snapshot]:
+        """This rank's part of a checkpoint; all ranks must call it."""
+        return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
+
+    def restore(self, source: SnapshotSource) -> None:
+        """Go on from a checkpoint; all ranks must call it."""
+        restore_snapshot(self._trainable.engine, POLICY, self._rank, self._parts, source)
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import ray
 import torch
 from safetensors.torch import load_file
 
-from lightrft_ray.config import RunConfig
+from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import load_config
 from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import PromptEncoder, load_processor
@@ -25,6 +26,8 @@ from lightrft_ray.workers.batches import DemonstrationBatch
 from lightrft_ray.workers.deepspeed_engine import ProcessGroup
 from lightrft_ray.workers.learner import PolicyLearner
 from lightrft_ray.workers.messages import GroupTokens
+from lightrft_ray.workers.snapshot import SnapshotSource
+from lightrft_ray.workers.storage import write_files
 
 TIMEOUT = 300
 N_GROUPS, N_SAMPLES = 4, 4
@@ -220,6 +223,33 @@ def test_ranks_without_an_image_keep_up(
         np.testing.assert_allclose(answers[name], answers["one rank, stage 0"], atol=2e-2)
         assert not skipped
         assert other_norm == pytest.approx(norm, rel=1e-2), name
+
+
+def test_a_restored_learner_goes_on_as_it_would_have(
+    learners: dict[str, ActorGroup],
+    groups: list[GroupTokens],
+    experience: ExperienceVL,
+    tmp_path: Path,
+) -> None:
+    """Weights, optimizer and schedule, for every ZeRO stage; back from a file system."""
+    for name, learner in learners.items():
+        pairs = learner.start_split("snapshot")
+        snapshots = learner.wait([snapshot for _, snapshot in pairs])
+        url, entries = str(tmp_path / name), {}
+        for files, _ in pairs:
+            entries |= write_files(url, ray.get(files, timeout=TIMEOUT))
+        expected = [_train(learner, groups, experience) for _ in range(2)]
+        weights = _weights(learner)
+        learner.call("restore", SnapshotSource(url, entries, snapshots[0].signature))
+        assert [_train(learner, groups, experience) for _ in range(2)] == expected, name
+        for tensor_name, tensor in _weights(learner).items():
+            assert torch.equal(weights[tensor_name], tensor), (name, tensor_name)
+
+
+def test_a_checkpoint_of_another_model_is_refused(learners: dict[str, ActorGroup]) -> None:
+    learner = learners["one rank, stage 0"]
+    with pytest.raises(UserError, match=r"another policy model .7 parameters"):
+        learner.call("restore", SnapshotSource("/nowhere", {}, "7 parameters"))
 
 
 def test_a_saved_policy_holds_every_weight(

@@ -60,6 +60,7 @@ def test_a_run_leaves_what_it_promises(grpo: Path) -> None:
         "curves.png",
         "tensorboard",
         "hf_checkpoint",
+        "checkpoints",
     }
     assert load_config(grpo / "config.yaml", []).trainer.num_steps == 3
     summary = json.loads((grpo / "summary.json").read_text())
@@ -208,10 +209,13 @@ def test_a_run_can_be_interrupted_and_leaves_no_process(tmp_path: Path) -> None:
     assert status == 130, output
     assert "Traceback" not in output
     assert_all_gone(family)
+    last = metrics(tmp_path / "run")[-1]["step"]
+    assert f"saved after step {last}" in output
+    assert (tmp_path / "run" / "checkpoints" / f"step_{last}" / "manifest.json").exists()
 
 
 def test_a_worker_that_dies_ends_the_run_with_its_name_and_no_process(tmp_path: Path) -> None:
-    process = start(tmp_path / "run", num_steps=500, progress="plain")
+    process = start(tmp_path / "run", num_steps=500, progress="plain", max_restarts=0)
     read_until(process, "step 1/500")
     family = descendants(process)
     (learner,) = [p for p in family if "PolicyLearner" in " ".join(p.cmdline())]

@@ -55,6 +55,8 @@ def test_sections_in_the_order_of_a_run() -> None:
         "algorithm",
         "trainer",
         "evaluation",
+        "checkpoint",
+        "recovery",
         "sync",
         "placement",
         "logging",

@@ -172,7 +172,8 @@ def test_an_adapted_head_equals_the_plain_computation() -> None:
     fused = head_log_probs(head, hidden, ids, trains_entropy=True, chunk_tokens=6, **_SAMPLED)
     torch.testing.assert_close(fused, plain, rtol=0, atol=1e-5)
     expected = torch.autograd.grad(_loss(*plain), trained)
-    torch.testing.assert_close(torch.autograd.grad(_loss(*fused), trained), expected)
+    found = torch.autograd.grad(_loss(*fused), trained)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
 
 
 def test_a_heads_hooks_run_around_the_fused_computation() -> None:
