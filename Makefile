@@ -9,7 +9,7 @@ BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH" $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format
+.PHONY: help setup demo test chaos lint format proto
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
@@ -25,6 +25,9 @@ test: lint ## Run lint and every CPU test, up to the first failure.
 	$(RUN) -m pytest tests/unit
 	$(RUN) -m pytest tests/integration
 
+chaos: setup ## Kill and stop processes of whole runs; takes half an hour.
+	$(RUN) -m pytest tests/chaos
+
 lint: setup ## Check style, format, types and the layers.
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -34,3 +37,7 @@ lint: setup ## Check style, format, types and the layers.
 format: setup ## Fix style and format.
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+proto: setup ## Renew the Python made of the reward protocol.
+	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. \
+		lightrft_ray/rewards/proto/reward.proto

@@ -2,17 +2,20 @@
 
 512 samples of 1,024 response tokens, one 1024×1024 image for each group of 8, on one core: padded,
 given KL, advantages and returns, and put into the replay buffer, sample by sample. The alternative
-does the same with pixels copied for each sample, in a process of its own, as the other. Memory is a
-process's peak above what it had before the rollout; `growth` has the CPU seconds of cutting,
-packing and joining for 1, 2, 4 and 8 times as many tokens. The last line is a JSON object.
+does the same with pixels copied for each sample, in a process of its own, as the other; it needs
+13 GB of memory. `peak_mb` is a process's peak above what it had before the rollout; `growth` has
+for 1, 2, 4 and 8 times as many tokens the CPU seconds of packing and unpacking, of splitting and of
+joining, and `growth_per_token` what they are by token, of the time at 1x. MB are 2²⁰ bytes. The
+last line is a JSON object.
 """
 
 import argparse
 import json
 import multiprocessing
-import resource
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 
@@ -30,6 +33,11 @@ _GRID = (1, 74, 74)  # 1024 / 14 pixels, rounded to whole merged patches
 _PATCH = 3 * 2 * 14 * 14
 _PROMPT = 74 * 74 // 4 + 64  # image tokens and text
 _MB = 2**20
+_FACTORS = (1, 2, 4, 8)
+_LARGEST = _FACTORS[-1]
+_ATTEMPTS = 7
+
+Result = TypeVar("Result")
 
 
 def main() -> None:
@@ -37,8 +45,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--samples", type=int, default=512, help="a multiple of 8")
     samples = parser.parse_args().samples
+    if samples < _GROUP or samples % _GROUP:
+        parser.error(f"--samples {samples}: it must be a multiple of {_GROUP}")
     shared = _in_process(_assemble_shared, samples)
     copied = _in_process(_assemble_copied, samples)
+    growth = _in_process(_growth, samples // _LARGEST)
     figures = {
         "seconds": shared["seconds"],
         "peak_mb": shared["peak_mb"],
@@ -47,12 +58,14 @@ def main() -> None:
         "copied_peak_mb": copied["peak_mb"],
         "memory_ratio": copied["peak_mb"] / shared["peak_mb"],
         "samples": samples,
-        "growth": _in_process(_growth, samples // 8),
+        "growth": growth,
+        "growth_per_token": {name: _per_token(each) for name, each in growth.items()},
     }
     print(json.dumps(figures))
 
 
-def _in_process(measure: Callable[[int], dict[str, float]], samples: int) -> dict[str, float]:
+def _in_process(measure: Callable[[int], Result], samples: int) -> Result:
+    """In a new process, whose memory holds nothing of another measurement."""
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         return pool.apply(measure, (samples,))
 
@@ -67,7 +80,7 @@ def _assemble_copied(samples: int) -> dict[str, float]:
 
 def _measure(samples: int, *, shares_pixels: bool) -> dict[str, float]:
     torch.set_num_threads(1)
-    before = _peak_mb()
+    before = _start_peak()
     prompts = [_image(seed) for seed in range(samples // _GROUP)]
     start = time.perf_counter()
     media = _repeated(prompts) if shares_pixels else _copied(prompts)
@@ -98,8 +111,17 @@ def _copied(prompts: list[SampleMedia]) -> list[SampleMedia]:
     return copies
 
 
+def _start_peak() -> float:
+    """Forget the peak of this process's resident memory until now; what it holds, in MB."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _peak_mb()
+
+
 def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024  # Linux counts in KiB
+    # Not ru_maxrss, which knows the parent's memory, too, and cannot start anew.
+    status = Path("/proc/self/status").read_text().splitlines()
+    (peak,) = (line for line in status if line.startswith("VmHWM:"))
+    return int(peak.split()[1]) / 1024
 
 
 def _image(seed: int) -> SampleMedia:
@@ -137,28 +159,51 @@ def _experience(samples: int) -> ExperienceVL:
     return experience
 
 
-def _growth(samples: int) -> dict[str, float]:
-    """CPU seconds of packing, cutting and joining, the best of five."""
+def _growth(samples: int) -> dict[str, dict[str, float]]:
+    """CPU seconds of each conversion by the number of tokens, the best of several."""
     torch.set_num_threads(1)
-    return {f"{factor}x": _best(_convert, samples * factor) for factor in (1, 2, 4, 8)}
+    conversions = {"packing": _packing, "splitting": _splitting, "joining": _joining}
+    return {
+        name: {f"{factor}x": _best(prepare(samples * factor)) for factor in _FACTORS}
+        for name, prepare in conversions.items()
+    }
 
 
-def _best(work: Callable[[ExperienceVL, Sequence[SampleMedia]], None], samples: int) -> float:
-    experience = _experience(samples)
+def _per_token(seconds: dict[str, float]) -> dict[str, float]:
+    """Seconds by token, of those at 1x: 1 where time is linear."""
+    return {f"{n}x": round(seconds[f"{n}x"] / n / seconds["1x"], 3) for n in _FACTORS}
+
+
+def _best(work: Callable[[], object]) -> float:
     seconds = []
-    for _ in range(5):
+    for _ in range(_ATTEMPTS):
         start = time.thread_time()
-        work(experience, [SampleMedia()] * samples)
+        work()
         seconds.append(time.thread_time() - start)
     return min(seconds)
 
 
-def _convert(experience: ExperienceVL, media: Sequence[SampleMedia]) -> None:
-    if experience.attention_mask is None or experience.action_mask is None:
-        raise ValueError("experience has no masks")
-    layout = SequenceLayout.of_mask(experience.attention_mask, experience.action_mask.shape[1])
-    layout.unpack(layout.pack(experience.sequences))
-    join_rows(split_experience(experience, media), pad_token_id=0)
+def _packing(samples: int) -> Callable[[], object]:
+    experience = _experience(samples)
+    mask, tokens = experience.attention_mask, experience.sequences
+    if mask is None:
+        raise ValueError("experience has no attention_mask")
+
+    def pack() -> torch.Tensor:
+        layout = SequenceLayout.of_mask(mask, _RESPONSE)
+        return layout.unpack(layout.pack(tokens))
+
+    return pack
+
+
+def _splitting(samples: int) -> Callable[[], object]:
+    experience, media = _experience(samples), [SampleMedia()] * samples
+    return lambda: split_experience(experience, media)
+
+
+def _joining(samples: int) -> Callable[[], object]:
+    rows = split_experience(_experience(samples), [SampleMedia()] * samples)
+    return lambda: join_rows(rows, pad_token_id=0)
 
 
 if __name__ == "__main__":

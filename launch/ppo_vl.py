@@ -18,10 +18,14 @@ def main(argv: Sequence[str]) -> int:
     """Run by the command line; returns the exit status."""
     config = parse_command_line(argv, "launch/ppo_vl.py", __doc__.splitlines()[0])
     # Imported here: --help and mistakes in the settings need not wait for torch and Ray.
-    from lightrft_ray.driver.report import print_report
+    from lightrft_ray.driver.evaluation_run import evaluate
+    from lightrft_ray.driver.report import print_evaluation, print_report
     from lightrft_ray.driver.run import run
 
     try:
+        if config.evaluation.eval_only:
+            print_evaluation(*evaluate(config))
+            return 0
         folder, summary = run(config)
     except UserError as error:
         exit_with_error(error)

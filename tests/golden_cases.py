@@ -81,6 +81,11 @@ class Case:
 Adapter = Callable[[Case], Mapping[str, Any]]
 
 
+def topics() -> set[str]:
+    """Those of the folder."""
+    return {path.stem for path in _FOLDER.glob("*.json")}
+
+
 def load(topic: str) -> list[Case]:
     """All cases of one topic's file."""
     document = json.loads((_FOLDER / f"{topic}.json").read_text())

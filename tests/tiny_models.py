@@ -8,6 +8,8 @@ from transformers import (
     Qwen2_5_VLForConditionalGeneration,
     Qwen2Config,
     Qwen2ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
 )
 
 from lightrft_ray.models.rows import PromptGroup
@@ -36,6 +38,13 @@ _TEXT = {
 def text_model(attention: str = "sdpa") -> Qwen2ForCausalLM:
     """A Qwen2 with 1-D positions."""
     return _seeded(Qwen2ForCausalLM, Qwen2Config(**_TEXT, attn_implementation=attention))
+
+
+def expert_model(attention: str = "sdpa") -> Qwen3MoeForCausalLM:
+    """A Qwen3 mixture of experts: two of four a token, in both layers."""
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    config = Qwen3MoeConfig(**_TEXT, **experts, head_dim=16, attn_implementation=attention)
+    return _seeded(Qwen3MoeForCausalLM, config)
 
 
 def vision_model(attention: str = "sdpa") -> Qwen2_5_VLForConditionalGeneration:

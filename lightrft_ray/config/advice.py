@@ -11,10 +11,23 @@ _KL_BIAS = {
     (False, "k3"): "has a biased gradient, though its value is that of the KL",
 }
 
+# Off-policy correction -> what it does to responses with a first token from a hotter distribution.
+_BLIND_TO_FIRE = {
+    "none": "trains the hot first token as if the policy had chosen it",
+    "sequence_mask": "may drop a whole response for its hot first token",
+    "geometric_mask": "may drop a whole response for its hot first token",
+    "geometric_mask_token_weight": "may drop a whole response for its hot first token",
+}
+
 
 def warnings(config: RunConfig) -> list[str]:
     """One line for each doubtful combination of settings, with the reason and the remedy."""
-    return [*_of_the_kl(config), *_of_reinforce(config)]
+    return [
+        *_of_the_kl(config),
+        *_of_reinforce(config),
+        *_of_the_average(config),
+        *_of_fire(config),
+    ]
 
 
 def _of_the_kl(config: RunConfig) -> list[str]:
@@ -37,4 +50,23 @@ def _of_reinforce(config: RunConfig) -> list[str]:
         "algorithm.policy_loss reinforce is for the policy that sampled, and a step makes "
         f"{config.updates_per_step} updates of it (trainer.max_epochs, trainer.train_batch_size); "
         "ppo corrects for that"
+    ]
+
+
+def _of_the_average(config: RunConfig) -> list[str]:
+    if not config.trainer.enable_ema or config.evaluation.eval_ema:
+        return []
+    return [
+        "trainer.enable_ema writes the average of the weights to hf_checkpoint, and eval/accuracy "
+        "is that of the weights themselves; evaluation.eval_ema true evaluates the average"
+    ]
+
+
+def _of_fire(config: RunConfig) -> list[str]:
+    correction = config.algorithm.correction
+    if not config.rollout.use_fire or correction not in _BLIND_TO_FIRE:
+        return []
+    return [
+        f"algorithm.off_policy_correction {correction} {_BLIND_TO_FIRE[correction]} with "
+        "rollout.use_fire; token_truncate weighs that token alone"
     ]

@@ -144,10 +144,14 @@ class AlgorithmConfig(Section):
     """Sharpness of the soft gate where it is not (sapo only; null: 1.05)."""
     entropy_coef: NonNegativeFloat = 0.0
     """Weight of the entropy bonus in the policy loss."""
+    ptx_coef: PositiveFloat | None = None
+    """Weight of the supervised loss on data.pretrain_data in the policy loss (null: 0.05)."""
+    aux_loss_coef: NonNegativeFloat = 0.0
+    """Weight of the load-balancing loss of a mixture-of-experts policy."""
     high_entropy_token_ratio: PositiveFraction = 1.0
     """Share of a batch's tokens that are trained on: those of the highest entropy (1: all)."""
-    value_clip: PositiveFloat = 0.2
-    """Largest change of a value in the critic's loss."""
+    value_clip: PositiveFloat | None = 0.2
+    """Largest change of a value that the critic's loss allows (null: any)."""
     old_log_probs: Literal["rollout", "learner"] = "rollout"
     """Log-probs below the ratio: the generator's, or the learner's before the update."""
     off_policy_correction: OffPolicyCorrection | None = None
@@ -166,6 +170,11 @@ class AlgorithmConfig(Section):
         if self.off_policy_correction is None:
             return "token_truncate" if self.old_log_probs == "learner" else "none"
         return self.off_policy_correction
+
+    @property
+    def demonstration_coef(self) -> float:
+        """`ptx_coef` with its default filled in."""
+        return 0.05 if self.ptx_coef is None else self.ptx_coef
 
     @property
     def whitens_advantages(self) -> bool:
@@ -194,6 +203,7 @@ class AlgorithmConfig(Section):
     @model_validator(mode="after")
     def _policy_loss_uses_its_settings(self) -> Self:
         reject_unused(self, "algorithm", "policy_loss", self.policy_loss, POLICY_LOSS_SETTINGS)
+        _check_clip_bounds(self.eps_clip, self.eps_clip_high)
         if self.cpgd_drift_cap is not None and not self.cpgd_drift_coef:
             raise ValueError(
                 "algorithm.cpgd_drift_cap does nothing without a drift: set "
@@ -235,3 +245,12 @@ class AlgorithmConfig(Section):
                 "algorithm.off_policy_high, such as to 2.0, or another correction"
             )
         return self
+
+
+def _check_clip_bounds(low: float | None, high: float | None) -> None:
+    """Clip-higher has the wider bound above; the other way round they are taken for each other."""
+    if low is not None and high is not None and high < low:
+        raise ValueError(
+            f"algorithm.eps_clip_high {high:g} is below algorithm.eps_clip {low:g}: set "
+            "algorithm.eps_clip_high to algorithm.eps_clip or more, or to null"
+        )

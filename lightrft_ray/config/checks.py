@@ -10,12 +10,15 @@ from math import gcd, lcm
 from pathlib import Path
 
 from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
+from lightrft_ray.config.checkpoint import CheckpointConfig
+from lightrft_ray.config.fields import Section, reject_changed
 from lightrft_ray.config.reward import RewardConfig
+from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.sections import (
     DataConfig,
+    EvaluationConfig,
     ModelConfig,
     PlacementConfig,
-    RolloutConfig,
     TrainerConfig,
 )
 
@@ -32,18 +35,46 @@ def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None
         )
 
 
-def check_auxiliary_models(model: ModelConfig, algorithm: AlgorithmConfig) -> None:
+def check_fire(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
+    """A hot first token is off-policy: the learner's own log-prob must tell by how much."""
+    if rollout.use_fire and algorithm.old_log_probs == "rollout":
+        raise ValueError(
+            "rollout.use_fire draws first tokens from another distribution than the one that is "
+            "trained, and with algorithm.old_log_probs rollout the loss would clip most of them "
+            "away: set algorithm.old_log_probs to learner, or rollout.use_fire to false"
+        )
+
+
+def check_reference(model: ModelConfig, algorithm: AlgorithmConfig) -> None:
     """A checkpoint named for a model that the run does not use is a misunderstanding."""
     if model.ref_pretrain is not None and algorithm.init_kl_coef == 0:
         raise ValueError(
             "model.ref_pretrain is set but algorithm.init_kl_coef 0 uses no reference: "
             "set algorithm.init_kl_coef above 0, or model.ref_pretrain to null"
         )
-    if model.critic_pretrain is not None and algorithm.advantage_estimator != "gae":
-        raise ValueError(
-            "model.critic_pretrain is set but algorithm.advantage_estimator "
-            f"{algorithm.advantage_estimator} uses no critic: "
-            "set algorithm.advantage_estimator to gae, or model.critic_pretrain to null"
+
+
+def check_critic(
+    model: ModelConfig,
+    trainer: TrainerConfig,
+    placement: PlacementConfig,
+    algorithm: AlgorithmConfig,
+) -> None:
+    """Settings of a critic that nobody asks for; ESTIMATOR_SETTINGS has those of the algorithm."""
+    if algorithm.advantage_estimator == "gae":
+        return
+    of_critic: tuple[tuple[Section, str], ...] = (
+        (model, "model.critic_pretrain"),
+        (trainer, "trainer.critic_learning_rate"),
+        (trainer, "trainer.critic_warmup_steps"),
+        (placement, "placement.critic_num_gpus_per_node"),
+    )
+    for section, name in of_critic:
+        reject_changed(
+            section,
+            name,
+            f"algorithm.advantage_estimator {algorithm.advantage_estimator}, which has no critic",
+            "algorithm.advantage_estimator to gae",
         )
 
 
@@ -75,6 +106,11 @@ def check_shaping(reward: RewardConfig, rollout: RolloutConfig, algorithm: Algor
             f"reward.overlong_buffer_len {buffer} is longer than a response can be: set it to "
             f"rollout.generate_max_len {longest} or less"
         )
+    if reward.length_shaping == "kimi" and rollout.n_samples_per_prompt < 2:
+        raise ValueError(
+            "reward.length_shaping kimi compares the lengths of one prompt's samples: set "
+            "rollout.n_samples_per_prompt to 2 or more, or reward.length_shaping to linear"
+        )
     if reward.reward_running_norm != "none" and algorithm.advantage_estimator == "group_norm":
         raise ValueError(
             f"reward.reward_running_norm {reward.reward_running_norm} does nothing with "
@@ -83,26 +119,38 @@ def check_shaping(reward: RewardConfig, rollout: RolloutConfig, algorithm: Algor
         )
 
 
+def check_correct_threshold(reward: RewardConfig, data: DataConfig) -> None:
+    """Somebody must ask whether a response is correct."""
+    is_asked = reward.length_shaping in ("cosine", "kimi") or data.prompt_sampling == "difficulty"
+    if reward.correct_threshold is not None and not is_asked:
+        raise ValueError(
+            "reward.correct_threshold does nothing here: set reward.length_shaping to cosine or "
+            "kimi, data.prompt_sampling to difficulty, or reward.correct_threshold to null"
+        )
+
+
 def check_attention(model: ModelConfig, placement: PlacementConfig, groups: Sequence[str]) -> None:
-    """FlashAttention runs on GPUs only; `groups` are the used ones of actor, critic and ref."""
-    if model.attn_implementation != "flash_attention_2":
+    """Two kinds run on GPUs only; `groups` are the used ones of actor, critic and ref."""
+    implementation = model.attn_implementation
+    if implementation not in ("flash_attention_2", "flex_attention"):
         return
     for group in groups:
         gpus = f"{group}_num_gpus_per_node"
         if getattr(placement, gpus) == 0:
             raise ValueError(
-                f"model.attn_implementation flash_attention_2 needs GPUs: set placement.{gpus} "
+                f"model.attn_implementation {implementation} needs GPUs: set placement.{gpus} "
                 "to 1 or more, or model.attn_implementation to sdpa"
             )
 
 
 def check_row_layout(model: ModelConfig, trainer: TrainerConfig) -> None:
-    """FlashAttention knows causal and padded rows, and not which samples share a prompt."""
+    """FlashAttention keeps packed samples apart, and does not know which share a prompt."""
     flash = model.attn_implementation == "flash_attention_2"
     if flash and trainer.row_layout == "shared_prefix":
         raise ValueError(
             "model.attn_implementation flash_attention_2 cannot run trainer.row_layout "
-            "shared_prefix: set trainer.row_layout to padded, or model.attn_implementation to sdpa"
+            "shared_prefix: set trainer.row_layout to packed, or model.attn_implementation to "
+            "flex_attention or sdpa"
         )
 
 
@@ -139,6 +187,21 @@ def check_train_batch(
             )
 
 
+def check_demonstrations(
+    data: DataConfig, algorithm: AlgorithmConfig, trainer: TrainerConfig, ranks: int
+) -> None:
+    """Settings of a supervised loss need its data, and the learner's `ranks` get equal shares."""
+    if data.pretrain_data is None:
+        used_with_data = ((algorithm, "algorithm.ptx_coef"), (trainer, "trainer.ptx_batch_size"))
+        for section, name in (*used_with_data, (data, "data.output_key")):
+            reject_changed(section, name, "data.pretrain_data null", "data.pretrain_data to a file")
+    elif trainer.ptx_batch_size is not None and trainer.ptx_batch_size % ranks:
+        raise ValueError(
+            f"trainer.ptx_batch_size {trainer.ptx_batch_size} does not divide over {ranks} learner "
+            f"ranks (placement): set trainer.ptx_batch_size to a multiple of {ranks}"
+        )
+
+
 def check_micro_batch(trainer: TrainerConfig, ranks: Mapping[str, int]) -> None:
     """A rank's share of an optimizer step divides into micro-batches; `ranks` as above."""
     batch, micro = trainer.train_batch_size, trainer.micro_train_batch_size
@@ -154,19 +217,22 @@ def check_micro_batch(trainer: TrainerConfig, ranks: Mapping[str, int]) -> None:
             )
 
 
-def check_critic_warmup(trainer: TrainerConfig, algorithm: AlgorithmConfig) -> None:
-    """There must be a critic to warm up, and a step left for the policy."""
+def check_critic_warmup(trainer: TrainerConfig) -> None:
+    """The critic's warm-up leaves steps for the policy."""
     warmup, steps = trainer.critic_warmup_steps, trainer.num_steps
-    if warmup > 0 and algorithm.advantage_estimator != "gae":
-        raise ValueError(
-            f"trainer.critic_warmup_steps {warmup} is set but algorithm.advantage_estimator "
-            f"{algorithm.advantage_estimator} uses no critic: set "
-            "algorithm.advantage_estimator to gae, or trainer.critic_warmup_steps to 0"
-        )
     if warmup >= steps:
         raise ValueError(
             f"trainer.critic_warmup_steps {warmup} leaves the policy none of "
             f"trainer.num_steps {steps}: set trainer.critic_warmup_steps below {steps}"
+        )
+
+
+def check_evaluated_average(evaluation: EvaluationConfig, trainer: TrainerConfig) -> None:
+    """Only an average that is kept can be evaluated."""
+    if evaluation.eval_ema and not trainer.enable_ema:
+        raise ValueError(
+            "evaluation.eval_ema evaluates the average that trainer.enable_ema keeps: set "
+            "trainer.enable_ema to true, or evaluation.eval_ema to false"
         )
 
 
@@ -180,7 +246,9 @@ def check_warmup(trainer: TrainerConfig, optimizer_steps: int) -> None:
         )
 
 
-def check_overwriting(output_dir: str, model: ModelConfig, data: DataConfig) -> None:
+def check_overwriting(
+    output_dir: str, model: ModelConfig, data: DataConfig, reward: RewardConfig
+) -> None:
     """A run that replaces what is in its output folder must not read its input from there."""
     inputs = {
         "model.pretrain": model.pretrain,
@@ -188,16 +256,32 @@ def check_overwriting(output_dir: str, model: ModelConfig, data: DataConfig) -> 
         "model.critic_pretrain": model.critic_pretrain,
         "data.prompt_data": data.prompt_data,
         "data.eval_data": data.eval_data,
+        "data.pretrain_data": data.pretrain_data,
     }
+    functions = {f"reward.functions.{name}": each for name, each in reward.functions.items()}
+    files = {"reward.reward_fn": reward.reward_fn}
+    files |= {name: each.function for name, each in functions.items()}
+    inputs |= {name: file for name, file in files.items() if file.endswith(".py")}
+    models = {f"reward.models.{name}": each.pretrain for name, each in reward.models.items()}
+    inputs |= models
     for name, path in inputs.items():
         if path is None or path.startswith(_EMBEDDED) or not _lies_in(path, output_dir):
             continue
-        if name.startswith("model.") and _is_hub_name(path, output_dir):
+        if (name.startswith("model.") or name in models) and _is_hub_name(path, output_dir):
             continue
         raise ValueError(
             f"overwrite_output true would delete the run's own input: {name} {path} lies in "
             f"output_dir {output_dir}: set output_dir to another folder, or overwrite_output "
             "to false"
+        )
+
+
+def check_resuming(checkpoint: CheckpointConfig) -> None:
+    """A run that is replaced cannot be gone on with; `overwrite_output` is true."""
+    if checkpoint.resume != "never":
+        raise ValueError(
+            f"overwrite_output true would remove what checkpoint.resume {checkpoint.resume} goes "
+            "on from: set overwrite_output to false, or checkpoint.resume to never"
         )
 
 

@@ -14,3 +14,11 @@ class DataFault(Exception):  # noqa: N818 - a run goes on after a fault, not aft
 
 class InfrastructureError(Exception):
     """A process, a node or a transport failed or missed its deadline; names who was waited for."""
+
+
+class WorkerDied(InfrastructureError):  # noqa: N818 - what happened, which a run may recover from
+    """A worker's process is gone; the message names its role."""
+
+
+class InputsLost(WorkerDied):
+    """What a worker was to work on went with the process that made it."""

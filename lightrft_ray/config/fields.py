@@ -1,5 +1,6 @@
 """What the sections of the configuration are made of: their base class and kinds of values."""
 
+import re
 from collections.abc import Mapping, Set
 from typing import Annotated
 
@@ -9,6 +10,8 @@ NonEmptyStr = Annotated[str, Field(min_length=1)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 PositiveFraction = Annotated[float, Field(gt=0, le=1)]
 AtLeastOne = Annotated[float, Field(ge=1)]
+# vLLM raises a temperature below 0.01 to that without a word, and takes none above 2.
+Temperature = Annotated[float, Field(ge=0.01, le=2)]
 AdamBeta = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -44,11 +47,40 @@ def reject_unused(
         )
 
 
+def reject_changed(section: Section, name: str, reason: str, remedy: str) -> None:
+    """ValueError for a setting that differs from its default and does nothing with `reason`.
+
+    `name` is dotted; `remedy` says what to set instead of taking the setting back.
+    """
+    leaf = name.rpartition(".")[2]
+    default = type(section).model_fields[leaf].default
+    if getattr(section, leaf) != default:
+        neutral = "null" if default is None else default
+        raise ValueError(f"{name} does nothing with {reason}: set {name} to {neutral}, or {remedy}")
+
+
 def no_staleness_yet(value: int) -> int:
     """Accept 0 alone; ValueError for a staleness that no run can honour yet."""
     if value != 0:
         raise ValueError("asynchronous runs are not implemented yet: set it to 0")
     return value
+
+
+def one_process_alone_sees(url: str) -> str:
+    """Refuse a url whose files no other process would find."""
+    if url.startswith("memory:"):
+        raise ValueError("files in memory are seen by one process alone: give a folder or a store")
+    return url
+
+
+def check_set_name(name: str) -> str:
+    """Refuse what cannot be a part of the name of a metric, or is one already."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", name) or name in ("accuracy", "pass_at_k", "samples"):
+        raise ValueError(
+            f"the name {name} must be of letters, digits and _ . - and none of accuracy, "
+            "pass_at_k and samples"
+        )
+    return name
 
 
 def require_integer(value: object) -> object:

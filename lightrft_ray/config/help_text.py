@@ -33,16 +33,18 @@ def format_help(prog: str, description: str) -> str:
         lines += ["", title]
         for setting in all_settings():
             if setting.section == section:
-                lines += _setting_lines(setting)
+                lines += describe_setting(setting, f"--{setting.key}")
     return "\n".join(lines) + "\n"
 
 
-def _setting_lines(setting: Setting) -> list[str]:
-    default = format_scalar(setting.field.default)
+def describe_setting(setting: Setting, name: str) -> list[str]:
+    """The lines on one setting under a name: its type, its default and its meaning."""
+    is_required = setting.field.is_required()
+    default = "needed" if is_required else f"default: {format_scalar(setting.field.default)}"
     indent = " " * 6
     # Breaks only where spaces are: they stand behind the bars until the line is wrapped.
     choices = setting.type_label.replace("|", "| ")
-    head = f"--{setting.key} {choices} (default: {default})"
+    head = f"{name} {choices} ({default})"
     wrapped = textwrap.wrap(
         head, _WIDTH, initial_indent="  ", subsequent_indent=indent, break_on_hyphens=False
     )

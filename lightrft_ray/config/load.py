@@ -149,15 +149,25 @@ def _describe(details: ErrorDetails, given: Mapping[str, _Given]) -> str:
     setting = find_setting(".".join(map(str, location[:depth])))
     if setting is None:  # a contradiction, whose text names the settings itself
         return str(details["ctx"]["error"])
-    if details["type"] in _WRONG_SHAPE:
+    inner = " ".join(map(str, location[depth:]))
+    if details["type"] == "missing" and isinstance(location[-1], str):
+        problem = f"{inner} is missing"
+    elif details["type"] == "extra_forbidden":
+        problem = f"{inner} is no setting"
+    elif details["type"] in _WRONG_SHAPE:
         problem = f"must be {setting.type_label}"
     elif details["type"] == "value_error":
         problem = str(details["ctx"]["error"])
     else:
-        item = "".join(f"item {int(index) + 1} " for index in location[depth:])
+        item = "".join(_place(part) for part in location[depth:])
         problem = f"{item}must {details['msg'].partition(' should ')[2]}"
     one = given[setting.key]
     return f"{setting.key} {one.place}: {problem}, got {_show(one.value)}"
+
+
+def _place(part: int | str) -> str:
+    """Where in a setting's value something is: an item of a list, or a name."""
+    return f"item {part + 1} " if isinstance(part, int) else f"{part} "
 
 
 def _yaml_problem(error: yaml.YAMLError) -> str:

@@ -5,29 +5,37 @@ from typing import Self
 from pydantic import NonNegativeInt, model_validator
 
 from lightrft_ray.config.algorithm import AlgorithmConfig
+from lightrft_ray.config.checkpoint import CheckpointConfig
 from lightrft_ray.config.checks import (
     check_attention,
-    check_auxiliary_models,
+    check_correct_threshold,
     check_cpu_ranks,
+    check_critic,
     check_critic_warmup,
+    check_demonstrations,
+    check_evaluated_average,
+    check_fire,
     check_group_size,
     check_kl,
     check_micro_batch,
     check_overwriting,
+    check_reference,
+    check_resuming,
     check_row_layout,
     check_shaping,
     check_train_batch,
     check_warmup,
 )
 from lightrft_ray.config.fields import NonEmptyStr, Section
+from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
+from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.sections import (
     DataConfig,
     EvaluationConfig,
     LoggingConfig,
     ModelConfig,
     PlacementConfig,
-    RolloutConfig,
     SyncConfig,
     TrainerConfig,
 )
@@ -52,9 +60,16 @@ class RunConfig(Section):
     algorithm: AlgorithmConfig = AlgorithmConfig()
     trainer: TrainerConfig = TrainerConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    recovery: RecoveryConfig = RecoveryConfig()
     sync: SyncConfig = SyncConfig()
     placement: PlacementConfig = PlacementConfig()
     logging: LoggingConfig = LoggingConfig()
+
+    @property
+    def checkpoint_url(self) -> str:
+        """`checkpoint.ckpt_path` with its default filled in."""
+        return self.checkpoint.ckpt_path or f"{self.output_dir.rstrip('/')}/checkpoints"
 
     @property
     def learner_ranks(self) -> int:
@@ -91,6 +106,11 @@ class RunConfig(Section):
         return self.trainer.max_epochs * (self.samples_per_step // self.trainer.train_batch_size)
 
     @property
+    def demonstrations_per_update(self) -> int:
+        """Demonstrations of an optimizer step where the run has any; all ranks together."""
+        return self.trainer.ptx_batch_size or self.trainer.train_batch_size
+
+    @property
     def optimizer_steps(self) -> int:
         """Optimizer steps of the policy in the whole run: the length of its schedule."""
         steps = self.trainer.num_steps - self.trainer.critic_warmup_steps
@@ -109,16 +129,22 @@ class RunConfig(Section):
         ranks = {"learner": self.learner_ranks}
         ranks |= {"critic": self.critic_ranks} if self.uses_critic else {}
         check_group_size(self.rollout, self.algorithm)
+        check_fire(self.rollout, self.algorithm)
         check_kl(self.algorithm)
         check_shaping(self.reward, self.rollout, self.algorithm)
-        check_auxiliary_models(self.model, self.algorithm)
+        check_correct_threshold(self.reward, self.data)
+        check_reference(self.model, self.algorithm)
+        check_critic(self.model, self.trainer, self.placement, self.algorithm)
         check_attention(self.model, self.placement, groups)
         check_row_layout(self.model, self.trainer)
         check_cpu_ranks(self.placement, groups)
         check_train_batch(self.samples_per_step, self.trainer, ranks)
         check_micro_batch(self.trainer, ranks)
-        check_critic_warmup(self.trainer, self.algorithm)
+        check_demonstrations(self.data, self.algorithm, self.trainer, self.learner_ranks)
+        check_critic_warmup(self.trainer)
         check_warmup(self.trainer, self.optimizer_steps)
+        check_evaluated_average(self.evaluation, self.trainer)
         if self.overwrite_output:
-            check_overwriting(self.output_dir, self.model, self.data)
+            check_resuming(self.checkpoint)
+            check_overwriting(self.output_dir, self.model, self.data, self.reward)
         return self

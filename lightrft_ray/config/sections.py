@@ -22,9 +22,9 @@ from lightrft_ray.config.fields import (
     AdamBeta,
     Fraction,
     NonEmptyStr,
-    PositiveFraction,
     Section,
-    no_staleness_yet,
+    check_set_name,
+    reject_unused,
     require_integer,
 )
 
@@ -40,12 +40,20 @@ class ModelConfig(Section):
     """Model the critic starts from (null: pretrain)."""
     dtype: Literal["float32", "bfloat16"] = "float32"
     """Parameter type of learners and generators."""
-    attn_implementation: Literal["sdpa", "eager", "flash_attention_2"] = "sdpa"
-    """Attention of learners, reference and critic."""
+    attn_implementation: Literal["sdpa", "eager", "flash_attention_2", "flex_attention"] = "sdpa"
+    """Attention of learners, reference and critic; the last two run on GPUs only."""
     gradient_checkpointing: bool = False
     """Recompute activations in the backward pass to save memory."""
     trust_remote_code: bool = False
     """Run Python code that comes with a checkpoint."""
+    freeze_vision_tower: bool = False
+    """Leave the vision tower of policy and critic as it is: neither trained nor published."""
+    freeze_projector: bool = False
+    """The same for what joins the vision tower to the language model."""
+    freeze_embeddings: bool = False
+    """The same for the token embeddings, and with them for an output head that is tied to them."""
+    freeze_patterns: Annotated[tuple[NonEmptyStr, ...], Field(strict=False)] = ()
+    """The same for parameters of the policy by name, in which * stands for anything."""
 
     @model_validator(mode="after")
     def _flash_attention_needs_half_precision(self) -> Self:
@@ -55,6 +63,13 @@ class ModelConfig(Section):
                 "set model.dtype to bfloat16, or model.attn_implementation to sdpa"
             )
         return self
+
+
+DIFFICULTY_SETTINGS: dict[str, frozenset[str]] = {
+    "difficulty_floor": frozenset({"difficulty"}),
+    "difficulty_memory": frozenset({"difficulty"}),
+}
+"""Settings that only one way to sample prompts uses, with that."""
 
 
 class DataConfig(Section):
@@ -72,6 +87,10 @@ class DataConfig(Section):
     """Column of the reference answer."""
     label_key: NonEmptyStr = "label"
     """Column of the label that a reward function may choose by."""
+    pretrain_data: NonEmptyStr | None = None
+    """Demonstrations for a supervised loss beside the policy's: a JSONL file (null: none)."""
+    output_key: NonEmptyStr = "response"
+    """Column of the response in pretrain_data."""
     image_root: NonEmptyStr | None = None
     """Folder that relative image paths start from (null: the file's folder)."""
     system_prompt: str | None = None
@@ -82,71 +101,22 @@ class DataConfig(Section):
     """Training prompts to read (null: all)."""
     eval_max_samples: PositiveInt | None = None
     """Evaluation prompts to read (null: all)."""
+    prompt_sampling: Literal["uniform", "difficulty"] = "uniform"
+    """Prompts of an epoch: all, or the more likely the closer to half of their samples are correct
+    (difficulty; reward.correct_threshold says what is)."""
+    difficulty_floor: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """Chance of prompts that are solved always or never (difficulty only; null: 0.1)."""
+    difficulty_memory: Annotated[float, Field(ge=0, lt=1)] | None = None
+    """Weight of earlier visits in a prompt's share of correct samples (difficulty only; null:
+    0.5)."""
     max_bad_fraction: Fraction = 0.05
     """Share of unusable rows of a file, or prompts in the run, past which the run stops."""
     cache_dir: NonEmptyStr | None = None
     """Folder of embedded models and data (null: ~/.cache/lightrft_ray)."""
 
-
-class RolloutConfig(Section):
-    """Generation of samples by vLLM."""
-
-    rollout_batch_size: PositiveInt = 32
-    """Prompts of a step."""
-    n_samples_per_prompt: PositiveInt = 8
-    """Samples of one prompt."""
-    best_of_n: PositiveInt | None = None
-    """Samples to generate, of which the n_samples_per_prompt with the best rewards are trained on
-    (null: no more than those)."""
-    dynamic_sampling: bool = False
-    """Replace prompts whose samples all have the same reward by new ones."""
-    dynamic_sampling_max_batches: PositiveInt | None = None
-    """Batches to draw for one step; after them, equal rewards fill what is missing (null: 10)."""
-    generate_max_len: PositiveInt = 8
-    """Longest response in tokens."""
-    temperature: PositiveFloat = 1.0
-    """Sampling temperature; log-probs are of the distribution it gives."""
-    vllm_num_engines: PositiveInt = 1
-    """Generators."""
-    vllm_tensor_parallel_size: PositiveInt = 1
-    """GPUs (or CPU processes) of one generator."""
-    vllm_gpu_memory_utilization: PositiveFraction = 0.85
-    """Share of a GPU's memory that a generator takes (GPU only)."""
-    vllm_max_num_seqs: PositiveInt = 256
-    """Sequences that a generator decodes at once."""
-    vllm_enforce_eager: bool = True
-    """Decode without CUDA graphs and compilation."""
-    vllm_kv_cache_gb: PositiveInt = 1
-    """Key-value cache of a generator in GB (CPU only)."""
-    generate_timeout: PositiveFloat = 600
-    """Seconds to wait for the samples of one prompt."""
-    max_staleness: Annotated[int, AfterValidator(no_staleness_yet)] = 0
-    """Weight versions that generation may run ahead of learning (0: synchronous)."""
-
-    @property
-    def generated_per_prompt(self) -> int:
-        """Samples of a prompt that are generated; the best n_samples_per_prompt are trained on."""
-        return self.n_samples_per_prompt if self.best_of_n is None else self.best_of_n
-
     @model_validator(mode="after")
-    def _selection_can_choose(self) -> Self:
-        if self.best_of_n is not None and self.best_of_n <= self.n_samples_per_prompt:
-            raise ValueError(
-                f"rollout.best_of_n {self.best_of_n} leaves nothing to choose from with "
-                f"rollout.n_samples_per_prompt {self.n_samples_per_prompt}: set rollout.best_of_n "
-                "above it, or to null"
-            )
-        if self.dynamic_sampling and self.n_samples_per_prompt < 2:
-            raise ValueError(
-                "rollout.dynamic_sampling compares the samples of one prompt: set "
-                "rollout.n_samples_per_prompt to 2 or more, or rollout.dynamic_sampling to false"
-            )
-        if self.dynamic_sampling_max_batches is not None and not self.dynamic_sampling:
-            raise ValueError(
-                "rollout.dynamic_sampling_max_batches does nothing without "
-                "rollout.dynamic_sampling: set rollout.dynamic_sampling to true, or "
-                "rollout.dynamic_sampling_max_batches to null"
-            )
+    def _sampling_uses_its_settings(self) -> Self:
+        reject_unused(self, "data", "prompt_sampling", self.prompt_sampling, DIFFICULTY_SETTINGS)
         return self
 
 
@@ -159,6 +129,8 @@ class TrainerConfig(Section):
     """Passes over the samples of a step."""
     train_batch_size: PositiveInt = 256
     """Samples of an optimizer step, all ranks together."""
+    ptx_batch_size: PositiveInt | None = None
+    """Demonstrations of an optimizer step, all ranks together (null: train_batch_size)."""
     micro_train_batch_size: PositiveInt = 256
     """Samples of one forward and backward pass on one rank."""
     micro_rollout_batch_size: PositiveInt = 256
@@ -180,24 +152,94 @@ class TrainerConfig(Section):
     max_norm: PositiveFloat = 1.0
     """Gradient norm past which gradients are scaled down."""
     max_skipped_in_row: PositiveInt = 10
-    """Updates in a row without a finite gradient after which the run stops."""
+    """Updates in a row without a finite loss and gradient after which the run stops."""
+    enable_ema: bool = False
+    """Keep a moving average of the policy's weights, for hf_checkpoint."""
+    ema_beta: AdamBeta | None = None
+    """Share of the average that an update keeps (null: 0.992)."""
     zero_stage: Annotated[Literal[0, 1, 2, 3], BeforeValidator(require_integer)] = 1
     """DeepSpeed ZeRO stage: what the ranks share out among them."""
-    row_layout: Literal["shared_prefix", "padded"] = "shared_prefix"
-    """Rows of a micro-batch: a prompt and all its samples in one, or each sample in its own."""
+    row_layout: Literal["shared_prefix", "packed", "padded"] = "shared_prefix"
+    """A micro-batch is one row in which samples share their prompt or repeat it, or is padded."""
     learner_timeout: PositiveFloat = 600
     """Seconds to wait for one call of a learner, reference or critic."""
+
+    @property
+    def averaging_beta(self) -> float:
+        """`ema_beta` with its default filled in."""
+        return 0.992 if self.ema_beta is None else self.ema_beta
+
+    @model_validator(mode="after")
+    def _average_is_kept(self) -> Self:
+        if self.ema_beta is not None and not self.enable_ema:
+            raise ValueError(
+                "trainer.ema_beta does nothing without trainer.enable_ema: set "
+                "trainer.enable_ema to true, or trainer.ema_beta to null"
+            )
+        return self
+
+
+class EvaluationSet(Section):
+    """One more set of held-out prompts, with a sampling of its own."""
+
+    data: NonEmptyStr
+    """Prompts: a JSONL file, or embedded:NAME."""
+    max_samples: PositiveInt | None = None
+    """Prompts to read (null: all)."""
+    n_samples_per_prompt: PositiveInt = 1
+    """Samples of one prompt; pass@k is over so many."""
+    temperature: NonNegativeFloat = 0.0
+    """Sampling temperature (0: greedy)."""
+    generate_max_len: PositiveInt | None = None
+    """Longest response in tokens (null: that of training)."""
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        if self.n_samples_per_prompt > 1 and self.temperature == 0:
+            raise ValueError(
+                f"n_samples_per_prompt {self.n_samples_per_prompt} at temperature 0 gives the same "
+                "sample again and again: set temperature above 0, or n_samples_per_prompt to 1"
+            )
+        return self
+
+
+SetName = Annotated[str, AfterValidator(check_set_name)]
 
 
 class EvaluationConfig(Section):
     """Evaluation on held-out prompts."""
 
+    eval_only: bool = False
+    """Evaluate the checkpoint that checkpoint.resume names, or model.pretrain; train nothing."""
+
     eval_steps: NonNegativeInt = 50
     """Steps between evaluations (0: only before and after the run)."""
-    eval_temperature: NonNegativeFloat = 0.0
+    eval_temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """Sampling temperature of evaluation (0: greedy)."""
     eval_generate_max_len: PositiveInt | None = None
     """Longest response in evaluation, in tokens (null: generate_max_len)."""
+    eval_ema: bool = False
+    """Evaluate the moving average of the weights (enable_ema), published for that alone."""
+    eval_n_samples_per_prompt: PositiveInt = 1
+    """Samples of one evaluation prompt; pass@k is over so many."""
+    eval_sets: dict[SetName, EvaluationSet] = Field(default={})
+    """More sets by name, each with data and, where wanted, max_samples, n_samples_per_prompt,
+    temperature and generate_max_len."""
+
+    def longest(self, training: int) -> int:
+        """Tokens of the longest response in any set, where training allows `training`."""
+        own = [self.eval_generate_max_len, *(s.generate_max_len for s in self.eval_sets.values())]
+        return max(length or training for length in own)
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        if self.eval_n_samples_per_prompt > 1 and self.eval_temperature == 0:
+            raise ValueError(
+                "evaluation.eval_n_samples_per_prompt above 1 at evaluation.eval_temperature 0 "
+                "gives the same sample again and again: set evaluation.eval_temperature above 0, "
+                "or evaluation.eval_n_samples_per_prompt to 1"
+            )
+        return self
 
 
 class SyncConfig(Section):

@@ -23,6 +23,10 @@ _NO_TRUNCATION = (
     "sampled; use temperature"
 )
 _REFUSED = {leaf: f"rollout.{leaf}: {_NO_TRUNCATION}" for leaf in ("top_p", "top_k")}
+_REFUSED["use_kl_in_reward"] = (
+    "algorithm.use_kl_in_reward: the KL is in the loss or in the reward and never in both: set "
+    "algorithm.use_kl_loss to false for the reward, or to true for the loss"
+)
 
 
 @dataclass(frozen=True)
@@ -74,8 +78,17 @@ def _alternatives(annotation: object) -> list[object]:
 def _type_label(kind: object) -> str:
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
+    if get_origin(kind) is dict:
+        return "{NAME: {...}}"
     if get_origin(kind) is tuple:
-        return f"[{', '.join(_type_label(_alternatives(item)[0]) for item in get_args(kind))}]"
+        items = (
+            "…" if item is ... else _type_label(_alternatives(item)[0]) for item in get_args(kind)
+        )
+        return f"[{', '.join(items)}]"
+    if get_origin(kind) is dict:
+        return f"{{name: {_type_label(_alternatives(get_args(kind)[1])[0])}}}"
+    if isinstance(kind, type) and issubclass(kind, Section):
+        return "settings"
     return _TYPE_LABELS[kind]
 
 

@@ -50,10 +50,11 @@ def load_image(reference: str | bytes, root: Path) -> Image.Image:
     """
     if isinstance(reference, bytes):
         return _decode(reference, f"of {len(reference)} bytes")
-    return _decode(_read(reference, root), reference)
+    return _decode(read_image(reference, root), reference)
 
 
-def _read(reference: str, root: Path) -> bytes:
+def read_image(reference: str, root: Path) -> bytes:
+    """The bytes of an image's file; raises MediaError as `load_image` does for a path."""
     if _ADDRESS.match(reference):
         raise MediaError(reference, "addresses are not fetched; download it and give its path")
     base = os.path.normpath(root.absolute())

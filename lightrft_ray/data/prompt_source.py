@@ -2,20 +2,36 @@
 
 import hashlib
 from collections.abc import Sequence
+from typing import NotRequired, TypedDict
 
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.data.difficulty import PassRates, PassRateState
 from lightrft_ray.data.prompts import Prompt
+
+
+class CursorState(TypedDict):
+    """Where a stream stands, in plain values; without pass rates of one size for any data."""
+
+    seed: int
+    prompts: str
+    epoch: int
+    position: int
+    difficulty: NotRequired[PassRateState]
 
 
 class PromptSource:
     """Yields every prompt once an epoch, in an order given by the seed and the epoch alone.
+
+    With `pass_rates`, an epoch leaves out those that these pass over.
 
     The order sorts the prompts by a hash of (seed, epoch, prompt id). It depends neither on the
     order in the file nor on a library's random generator, so a resumed run meets the same prompts
     after an upgrade too.
     """
 
-    def __init__(self, prompts: Sequence[Prompt], seed: int) -> None:
+    def __init__(
+        self, prompts: Sequence[Prompt], seed: int, pass_rates: PassRates | None = None
+    ) -> None:
         """Raises UserError without prompts, ValueError if two have one id."""
         if not prompts:
             raise UserError("there are no prompts to train on; check data.prompt_data")
@@ -23,6 +39,7 @@ class PromptSource:
         if len(self._prompts) != len(prompts):
             raise ValueError("the ids of the prompts are not unique")
         self._seed = seed
+        self._pass_rates = pass_rates
         self._epoch = 0
         self._position = 0
         self._order = self._order_of(self._epoch)
@@ -33,34 +50,58 @@ class PromptSource:
         while len(taken) < count:
             if self._position == len(self._order):
                 self._seek(self._epoch + 1, position=0)
-            end = min(len(self._order), self._position + count - len(taken))
-            names = self._order[self._position : end]
-            taken.extend((self._prompts[name], self._epoch) for name in names)
-            self._position = end
+            name = self._order[self._position]
+            self._position += 1
+            if self._pass_rates is None or self._pass_rates.takes(name, self._epoch):
+                taken.append((self._prompts[name], self._epoch))
         return taken
 
-    def state_dict(self) -> dict[str, int | str]:
-        """The cursor: plain values, of the same size however many prompts there are."""
-        return {
+    def note(self, name: str, pass_rate: float) -> None:
+        """Tell the share of a prompt's samples that were correct; of no account without rates."""
+        if self._pass_rates is not None:
+            self._pass_rates.update(name, pass_rate)
+
+    def as_record(self) -> dict[str, float]:
+        """Metrics by name."""
+        return {} if self._pass_rates is None else self._pass_rates.as_record()
+
+    def state_dict(self) -> CursorState:
+        """The cursor, and pass rates where prompts are taken by them."""
+        state: CursorState = {
             "seed": self._seed,
             "prompts": self._fingerprint(),
             "epoch": self._epoch,
             "position": self._position,
         }
+        if self._pass_rates is not None:
+            state["difficulty"] = self._pass_rates.state_dict()
+        return state
 
-    def load_state_dict(self, state: dict[str, int | str]) -> None:
+    def load_state_dict(self, state: CursorState) -> None:
         """Go on exactly where `state` was taken.
 
-        Raises UserError if it was taken with another seed or other prompts, since the stream could
-        not be continued.
+        Raises UserError if it was taken with another seed, other prompts or another way to sample
+        them, since the stream could not be continued.
         """
-        for name, here in (("seed", self._seed), ("prompts", self._fingerprint())):
-            if state[name] != here:
+        own = {"seed": self._seed, "prompts": self._fingerprint()}
+        for name, before in (("seed", state["seed"]), ("prompts", state["prompts"])):
+            if before != own[name]:
                 raise UserError(
-                    f"the checkpoint's {name} ({state[name]}) are not this run's ({here}): resume"
+                    f"the checkpoint's {name} ({before}) are not this run's ({own[name]}): resume"
                     " with the same seed and the same data, or start a new run"
                 )
-        self._seek(int(state["epoch"]), int(state["position"]))
+        self._load_pass_rates(state.get("difficulty"))
+        self._seek(state["epoch"], state["position"])
+
+    def _load_pass_rates(self, state: PassRateState | None) -> None:
+        if (state is None) != (self._pass_rates is None):
+            there, here = ("uniform", "difficulty") if state is None else ("difficulty", "uniform")
+            raise UserError(
+                f"the checkpoint was made with data.prompt_sampling {there}, and this run has "
+                f"{here}: set data.prompt_sampling to {there}, or start a new run"
+            )
+        if state is not None and self._pass_rates is not None:
+            self._pass_rates.load_state_dict(state)
 
     def _seek(self, epoch: int, position: int) -> None:
         self._epoch = epoch

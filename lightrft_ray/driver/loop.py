@@ -1,14 +1,15 @@
 """The training loop: generate, score, assemble, learn, publish, evaluate."""
 
-from collections.abc import Callable
-
-import torch
-from torch import Tensor
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from lightrft_ray.config import RunConfig
-from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
+from lightrft_ray.driver.checkpoint_store import Checkpoint
+from lightrft_ray.driver.checkpointer import Checkpointer
 from lightrft_ray.driver.evaluation import Evaluator
+from lightrft_ray.driver.interruption import Interruption
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.publication import WeightPublisher
 from lightrft_ray.driver.records import (
@@ -16,14 +17,17 @@ from lightrft_ray.driver.records import (
     batch_record,
     experience_record,
     memory_record,
+    source_record,
     speed_record,
 )
-from lightrft_ray.driver.rollout import RolloutManager
+from lightrft_ray.driver.rewards import SampleRewards
+from lightrft_ray.driver.rollout import RolloutManager, prompt_source
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.driver.selection import RewardSelection
 from lightrft_ray.driver.stopwatch import Stopwatch
 from lightrft_ray.driver.updates import Updater
 from lightrft_ray.driver.workers import Workers
+from lightrft_ray.trainer.assemble import Scores
 from lightrft_ray.trainer.assembler import Assembler
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 
@@ -35,42 +39,91 @@ _MEMORY_EVERY = 10  # steps: looking at all processes takes some milliseconds
 class TrainingLoop:
     """A synchronous run: every batch is sampled with the weights of the step before."""
 
-    def __init__(self, config: RunConfig, inputs: RunInputs, workers: Workers) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        inputs: RunInputs,
+        workers: Workers,
+        checkpointer: Checkpointer,
+        interruption: Interruption,
+    ) -> None:
         self._config = config
         self._workers = workers
+        self._checkpointer = checkpointer
+        self._interruption = interruption
         self._pad_token_id = inputs.pad_token_id
         self._bad_rows = inputs.bad_rows
         self._rollouts = RolloutManager(
-            config, PromptSource(inputs.train_prompts, config.seed), workers.generator
+            config, prompt_source(config, inputs.train_prompts), workers.generator
         )
         self._scorer = Scorer(config, workers)
         self._selection = RewardSelection(config, self._rollouts, self._scorer)
         self._assembler = Assembler(config)
-        self._updater = Updater(config, workers)
-        self._publisher = WeightPublisher(
+        self._updater = Updater(config, workers, inputs.demonstrations)
+        self.publisher = WeightPublisher(
             config,
             workers.learner,
             workers.generator,
             inputs.train_prompts,
             (*inputs.canary_answer, inputs.stop_token_id),
         )
-        self._evaluator = Evaluator(config, inputs.eval_prompts, workers)
+        self._evaluator = Evaluator(config, inputs, workers.generator, workers.reward)
         self._samples = 0
+        self._step = 0
+        self.results: Record = {}  # the latest value of each metric
+        self._score: float | None = None  # held-out accuracy, where the last step was evaluated
+        self._finished: dict[str, Any] | None = None  # the state after the last finished step
 
-    def run(self, report: Callable[[Record], None]) -> None:
-        """Run all steps; `report` gets a record of each, step 0 being the state before training."""
+    def run(self, report: Callable[[Record], None], resumed: Checkpoint | None = None) -> None:
+        """Run all steps, or those behind a checkpoint.
+
+        `report` gets a record of each, step 0 being the state before training. When interrupted, it
+        saves what the last finished step left before KeyboardInterrupt goes on.
+        """
+        try:
+            self._start(report, resumed)
+            for step in range(self._step + 1, self._config.trainer.num_steps + 1):
+                self._run_step(step, report)
+        except KeyboardInterrupt:
+            self._save_finished()
+            raise
+        finally:
+            self._checkpointer.wait()
+
+    def _start(self, report: Callable[[Record], None], resumed: Checkpoint | None) -> None:
         watch = Stopwatch()
+        if resumed is not None:
+            self.load_state_dict(self._checkpointer.restore(resumed))
+            self._publish(watch)
+            self._finished = self.state_dict()
+            return
         record = self._publish(watch) | self._evaluate(watch)
+        self._remember(record)
         report(self._finish({"step": 0, **record}, watch))
-        for step in range(1, self._config.trainer.num_steps + 1):
-            report(self._step(step))
+        self._finished = self.state_dict()
 
-    def _step(self, step: int) -> Record:
+    def _run_step(self, step: int, report: Callable[[Record], None]) -> None:
+        """A step; until it trains, it can be interrupted and nothing has happened."""
         watch = Stopwatch()
         with watch.phase("generate"):
             batch, rewards, drawn = self._next_batch()
         with watch.phase("score"):
             scores = self._scorer.score(batch, rewards)
+        with self._interruption.shielded():
+            if rewards is None:
+                self._rollouts.note_rewards(batch.groups, scores.total_rewards)
+            record = self._learn(step, batch, scores, watch) | drawn
+            self._step = step
+            self._remember(record)
+            self._finished = self.state_dict()
+            if self._checkpointer.is_due(step):
+                with watch.phase("save"):
+                    self._checkpointer.take(step, self._finished)
+            self._checkpointer.check()
+            report(self._finish(record, watch))
+            self._checkpointer.write()  # now that the step's record is on the disk
+
+    def _learn(self, step: int, batch: RolloutBatch, scores: Scores, watch: Stopwatch) -> Record:
         with watch.phase("assemble"):
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
@@ -80,15 +133,53 @@ class TrainingLoop:
             )
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
-        record |= drawn | assembly_record(assembled.metrics)
+        record |= assembly_record(assembled.metrics) | source_record(self._scorer.figures)
         record |= {"kl/coef": self._assembler.kl_coef, "samples": self._samples}
         self._assembler.steer_kl(experience)
         record |= self._publish(watch)
         if self._evaluates_after(step):
             record |= self._evaluate(watch)
-        return self._finish(record, watch)
+        return record
 
-    def _next_batch(self) -> tuple[RolloutBatch, Tensor | None, Record]:
+    def _remember(self, record: Record) -> None:
+        finite = {name: value for name, value in record.items() if math.isfinite(value)}
+        self.results |= finite
+        self._score = finite.get("eval/accuracy")
+
+    def _save_finished(self) -> None:
+        """Save the state after the last finished step, unless that is done."""
+        if self._finished is None or self._checkpointer.last_step == self._finished["step"]:
+            return
+        self._checkpointer.take(self._finished["step"], self._finished)
+        self._checkpointer.write()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep of the driver: plain values."""
+        return {
+            "step": self._step,
+            "samples": self._samples,
+            "results": dict(self.results),
+            "score": self._score,
+            "version": self.publisher.version,
+            "rollouts": self._rollouts.state_dict(),
+            "scorer": self._scorer.state_dict(),
+            "assembler": self._assembler.state_dict(),
+            "updater": self._updater.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self._step = state["step"]
+        self._samples = state["samples"]
+        self.results = dict(state["results"])
+        self._score = state["score"]
+        self.publisher.resume_at(state["version"])
+        self._rollouts.load_state_dict(state["rollouts"])
+        self._scorer.load_state_dict(state["scorer"])
+        self._assembler.load_state_dict(state["assembler"])
+        self._updater.load_state_dict(state["updater"])
+
+    def _next_batch(self) -> tuple[RolloutBatch, SampleRewards | None, Record]:
         """The samples to train on, and their rewards where these decided which they are."""
         if not self._selection.is_needed:
             return RolloutBatch.of(self._rollouts.next_batch(), self._pad_token_id), None, {}
@@ -96,7 +187,7 @@ class TrainingLoop:
         chosen = collected.groups
         batch = RolloutBatch.of([each.group for each in chosen], self._pad_token_id)
         record = {"rollout/batches_drawn": float(collected.batches)}
-        return batch, torch.cat([each.rewards for each in chosen]), record
+        return batch, SampleRewards.joined([each.rewards for each in chosen]), record
 
     def _account(self, batch: RolloutBatch, experience: ExperienceVL) -> None:
         """Count prompts by what became of them: without any reward they trained nothing."""
@@ -108,7 +199,7 @@ class TrainingLoop:
 
     def _publish(self, watch: Stopwatch) -> Record:
         with watch.phase("publish"):
-            publication = self._publisher.publish()
+            publication = self.publisher.publish()
         return {
             "publish/version": publication.version,
             "publish/bytes": publication.nbytes,
@@ -122,12 +213,20 @@ class TrainingLoop:
     def _evaluate(self, watch: Stopwatch) -> Record:
         if not self._evaluator.has_prompts:
             return {}
+        record = self._swap_average(watch)
         with watch.phase("eval"):
-            evaluation = self._evaluator.evaluate()
-        return {"eval/accuracy": evaluation.accuracy, "eval/samples": evaluation.samples}
+            record |= self._evaluator.evaluate()
+        return record | self._swap_average(watch)
+
+    def _swap_average(self, watch: Stopwatch) -> Record:
+        """Publish the average of the weights, or back what it was swapped with."""
+        if not self._config.evaluation.eval_ema:
+            return {}
+        self._workers.learner.call("swap_average")
+        return self._publish(watch)
 
     def _finish(self, record: Record, watch: Stopwatch) -> Record:
-        record |= self._rollouts.account.as_record() | {"data/skipped": self._bad_rows}
+        record |= self._rollouts.as_record() | {"data/skipped": self._bad_rows}
         is_looked_at = record["step"] % _MEMORY_EVERY == 0
         record |= memory_record(self._workers if is_looked_at else None)
         record |= watch.as_record()

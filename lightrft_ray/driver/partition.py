@@ -57,7 +57,7 @@ def _steps(groups: Sequence[GroupTokens], batch_size: int) -> list[list[_Piece]]
 def _over_ranks(pieces: list[_Piece], ranks: int) -> list[list[_Piece]]:
     sizes = {len(rows) for _, rows in pieces}
     if len(sizes) == 1 and len(pieces) % ranks == 0:
-        tokens = [len(group.prompt_ids) + group.action_count for group, _ in pieces]
+        tokens = [group.token_count for group, _ in pieces]
         parts = balanced_partition(tokens, ranks, equal_size=True)
         return [[pieces[index] for index in part] for part in parts]
     return _cut_evenly(pieces, ranks)

@@ -1,13 +1,15 @@
 """What each role needs, and placement groups for it."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import ray
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.config.reward_sources import RewardModelConfig
 
 Resources = dict[str, float]
 
@@ -38,6 +40,10 @@ def role_demands(config: RunConfig) -> list[RoleDemand]:
         RoleDemand("generator", (_generator(config),) * rollout.vllm_num_engines),
         RoleDemand("reward", _processes(0, 1)),
     ]
+    demands += [
+        RoleDemand(reward_model_role(name), (_reward_model(model),) * model.num_workers)
+        for name, model in config.reward.models.items()
+    ]
     if config.uses_reference:
         gpus = place.ref_num_nodes * place.ref_num_gpus_per_node
         demands.append(RoleDemand("reference", _processes(gpus, place.cpu_ref_workers)))
@@ -52,6 +58,17 @@ def _processes(gpus: int, cpu_processes: int) -> tuple[Resources, ...]:
     if gpus:
         return ({"CPU": _CPU_OF_GPU_WORKER, "GPU": 1.0},) * gpus
     return ({"CPU": _CPU_OF_CPU_WORKER},) * cpu_processes
+
+
+def reward_model_role(name: str) -> str:
+    """The role of one of the run's reward models."""
+    return f"reward_model.{name}"
+
+
+def _reward_model(model: RewardModelConfig) -> Resources:
+    if model.gpus_per_worker:
+        return {"CPU": _CPU_OF_GPU_WORKER, "GPU": model.gpus_per_worker}
+    return {"CPU": _CPU_OF_CPU_WORKER}
 
 
 def _generator(config: RunConfig) -> Resources:
@@ -124,6 +141,17 @@ class Placement:
         for group in self._groups.values():
             remove_placement_group(group)
         self._groups.clear()
+
+
+@contextmanager
+def placed(config: RunConfig, demands: list[RoleDemand], *, is_local: bool) -> Iterator[Placement]:
+    """Placement groups that are gone after the block."""
+    timeout = config.placement.placement_timeout
+    placement = Placement(demands, timeout, is_local=is_local)
+    try:
+        yield placement
+    finally:
+        placement.close()
 
 
 def _too_much(shortage: str) -> str:

@@ -1,11 +1,14 @@
 """All that can be known to be wrong before a model is loaded or a process started."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import PretrainedConfig
+from transformers import PreTrainedTokenizerBase
 
-from lightrft_ray.config import ModelConfig, RunConfig, UserError
+from lightrft_ray.config import RunConfig
+from lightrft_ray.config.sections import EvaluationSet
+from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
 from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
 from lightrft_ray.data.processing import (
@@ -14,12 +17,18 @@ from lightrft_ray.data.processing import (
     tokenizer_of,
 )
 from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
+from lightrft_ray.driver.model_checks import (
+    check_freezing,
+    check_layout,
+    check_sight,
+    check_tokens,
+    checkpoint_configs,
+)
+from lightrft_ray.driver.reward_checks import check_rewards
 from lightrft_ray.models.families import forbidden_token_ids
-from lightrft_ray.models.loading import load_config, sees_images
-from lightrft_ray.models.positions import position_rule
+from lightrft_ray.models.routers import check_routers
 from lightrft_ray.models.token_models import Sampling
-from lightrft_ray.rewards.loading import load_reward
-from lightrft_ray.workers.devices import model_source
+from lightrft_ray.rewards.recipes import check_labels
 
 
 @dataclass(frozen=True)
@@ -28,16 +37,21 @@ class RunInputs:
 
     train_prompts: tuple[Prompt, ...]
     eval_prompts: tuple[Prompt, ...]
+    eval_sets: Mapping[str, tuple[Prompt, ...]]
     bad_rows: int
     sampling: Sampling
     pad_token_id: int
     stop_token_id: int
     canary_answer: tuple[int, ...]
+    demonstrations: tuple[Demonstration, ...] = ()
 
     @property
     def max_images(self) -> int:
         """The largest number of images of a prompt."""
-        return max(len(prompt.images) for prompt in (*self.train_prompts, *self.eval_prompts))
+        taught = [each.prompt for each in self.demonstrations]
+        more = [prompt for prompts in self.eval_sets.values() for prompt in prompts]
+        all_prompts = (*self.train_prompts, *self.eval_prompts, *taught, *more)
+        return max(len(prompt.images) for prompt in all_prompts)
 
 
 def resolve_checkpoints(config: RunConfig) -> RunConfig:
@@ -57,39 +71,38 @@ def check_inputs(config: RunConfig) -> RunInputs:
 
     Raises UserError for what is missing or does not fit.
     """
-    load_reward(config.reward.reward_fn)
+    check_rewards(config)
     train, evaluation, bad_rows = _read_data(config)
+    sets = {name: _read_set(config, each) for name, each in config.evaluation.eval_sets.items()}
+    held_out = [*evaluation, *(prompt for prompts in sets.values() for prompt in prompts)]
+    check_labels(config.reward, (prompt.label for prompt in (*train, *held_out)))
     model = config.model
-    hf_config = _check_checkpoints(config)
-    _check_images(model, sees_images(hf_config), [*train, *evaluation])
+    configs = checkpoint_configs(config)
+    check_layout(config, configs)
+    if config.algorithm.aux_loss_coef > 0:
+        check_routers(configs["model.pretrain"], f"model.pretrain {model.pretrain}")
+    paths = {name: getattr(model, name.removeprefix("model.")) for name in configs}
     processor = load_processor(model.pretrain, model.trust_remote_code)
-    PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     tokenizer = tokenizer_of(processor)
+    taught, bad_demonstrations = _read_demonstrations(config, tokenizer)
+    check_sight(configs, paths, [*train, *held_out, *(each.prompt for each in taught)])
+    encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
+    check_tokens(configs, paths, processor, encoder, train[0])
+    check_freezing(config)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]
+    forbidden = forbidden_token_ids(configs["model.pretrain"])
     return RunInputs(
         train_prompts=tuple(train),
         eval_prompts=tuple(evaluation),
-        bad_rows=bad_rows,
-        sampling=Sampling(config.rollout.temperature, forbidden_token_ids(hf_config)),
+        eval_sets=sets,
+        bad_rows=bad_rows + bad_demonstrations,
+        sampling=Sampling(config.rollout.temperature, forbidden),
         pad_token_id=int(pad),
         stop_token_id=int(tokenizer.eos_token_id),
         canary_answer=tuple(answer[: config.rollout.generate_max_len]),
+        demonstrations=tuple(taught),
     )
-
-
-def _check_checkpoints(config: RunConfig) -> PretrainedConfig:
-    """The policy's configuration; all checkpoints that the run uses must be there."""
-    model = config.model
-    used = {"model.pretrain": model.pretrain}
-    if config.uses_reference and model.ref_pretrain is not None:
-        used["model.ref_pretrain"] = model.ref_pretrain
-    if config.uses_critic and model.critic_pretrain is not None:
-        used["model.critic_pretrain"] = model.critic_pretrain
-    configs = [load_config(model_source(config, path), name) for name, path in used.items()]
-    for each in configs:
-        position_rule(each)
-    return configs[0]
 
 
 def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:
@@ -99,6 +112,13 @@ def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:
         return train, [], train_bad
     evaluation, eval_bad = _read(config, eval_file, config.data.eval_max_samples)
     return train, evaluation, train_bad + eval_bad
+
+
+def _read_set(config: RunConfig, chosen: EvaluationSet) -> tuple[Prompt, ...]:
+    path = Path(chosen.data)
+    if is_embedded(chosen.data):
+        path = DigitsDataset(resolve_embedded(chosen.data, _cache_dir(config))).eval_file
+    return tuple(_read(config, path, chosen.max_samples)[0])
 
 
 def _data_files(config: RunConfig) -> tuple[Path, Path | None]:
@@ -125,13 +145,20 @@ def _read(config: RunConfig, path: Path, limit: int | None) -> tuple[list[Prompt
     return prompts[:limit], len(bad)
 
 
-def _check_images(model: ModelConfig, can_see: bool, prompts: list[Prompt]) -> None:
-    with_images = next((prompt for prompt in prompts if prompt.images), None)
-    if with_images is not None and not can_see:
-        raise UserError(
-            f"model.pretrain {model.pretrain} takes text alone, and prompt {with_images.id} has "
-            "images: choose a vision-language model, or data without images"
-        )
+def _read_demonstrations(
+    config: RunConfig, tokenizer: PreTrainedTokenizerBase
+) -> tuple[list[Demonstration], int]:
+    data = config.data
+    if data.pretrain_data is None:
+        return [], 0
+    return read_demonstrations(
+        Path(data.pretrain_data),
+        PromptKeys(data.input_key, data.image_key, reference=data.output_key),
+        None if data.image_root is None else Path(data.image_root),
+        tokenizer,
+        max_tokens=config.rollout.generate_max_len,
+        max_bad_fraction=data.max_bad_fraction,
+    )
 
 
 def _cache_dir(config: RunConfig) -> Path | None:

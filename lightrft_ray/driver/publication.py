@@ -58,35 +58,52 @@ class WeightPublisher:
         self._canary: _Canary | None = None
         self._version = 0
 
+    @property
+    def version(self) -> int:
+        """The version that the generators have, -1 before the first."""
+        return self._version - 1
+
+    def resume_at(self, version: int) -> None:
+        """Let the next publication be this version again, of a checkpoint's weights."""
+        self._version = version
+
     def publish(self) -> Publication:
         """Send the learner's weights as the next version.
 
         Raises InfrastructureError where a generator refuses them or does not answer in time, and
         where the canary differs by more than `canary_max_abs_diff`.
         """
+        publication = self._publish_to(range(len(self._generators)), self._version)
+        self._version += 1
+        return publication
+
+    def catch_up(self, place: int) -> None:
+        """Give one generator, which was started anew, the weights that the others have."""
+        self._canary = None  # its pixels may have gone with the generator that made them
+        if self._version > 0:
+            self._publish_to([place], self.version)
+
+    def _publish_to(self, places: Sequence[int], version: int) -> Publication:
         canary = self._canary or self._choose_canary()
         buckets: list[tuple[BucketSpec, ObjectRef]] = self._wait(
             self._learner.start("export_weights"), "the learner (exporting weights)"
         )[0]
         # The learner scores the canary while the generators load.
         own = self._learner.start("log_probs", [canary.group], _PLAIN)
-        loading = self._generators.start(
-            "update_weights", self._version, buckets, canary.prompt, self._answer
-        )
-        theirs = self._wait(loading, f"the generators (loading weight version {self._version})")
+        arguments = (version, buckets, canary.prompt, self._answer)
+        loading = [self._generators.send(place, "update_weights", *arguments) for place in places]
+        theirs = self._generators.collect(loading, self._config.sync.publish_timeout)
         (expected, *_) = self._wait(own, "the learner (scoring the canary)")
         difference = max(float(np.abs(expected - log_probs).max()) for log_probs in theirs)
-        self._check(difference)
+        self._check(difference, version)
         nbytes = sum(spec.nbytes for spec, _ in buckets)
-        publication = Publication(self._version, nbytes, difference)
-        self._version += 1
-        return publication
+        return Publication(version, nbytes, difference)
 
-    def _check(self, difference: float) -> None:
+    def _check(self, difference: float, version: int) -> None:
         limit = self._config.sync.canary_max_abs_diff
         if not difference <= limit:
             raise InfrastructureError(
-                f"after publishing weight version {self._version}, learner and generator differ "
+                f"after publishing weight version {version}, learner and generator differ "
                 f"by {difference:.3g} in a log-prob of the canary prompt, over "
                 f"sync.canary_max_abs_diff {limit:g}: the generator does not run the learner's "
                 "weights (in bfloat16, differences of some 0.05 are normal: raise the limit)"

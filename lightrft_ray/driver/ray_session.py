@@ -2,29 +2,36 @@
 
 import logging
 import os
-import signal
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
+from dataclasses import dataclass
 
 import psutil
 import ray
 
 from lightrft_ray.config import UserError
+from lightrft_ray.driver.interruption import Interruption
 
 _ADDRESS = "RAY_ADDRESS"
 _CONNECT_TIMEOUT = 10  # s
 _WAIT_FOR_CHILDREN = 10  # s: what is still there then is killed
 
 
+@dataclass(frozen=True)
+class RaySession:
+    """A connection to Ray: whether it is a local one, and what signals do while it lasts."""
+
+    is_local: bool
+    interruption: Interruption
+
+
 @contextmanager
-def ray_session() -> Iterator[bool]:
+def ray_session() -> Iterator[RaySession]:
     """Use the cluster that RAY_ADDRESS names, or start a local Ray and stop it at the end.
 
-    Yields whether the Ray is local. On leaving, however the block ends, no process of a local
-    Ray is left. Inside, SIGTERM raises KeyboardInterrupt as Ctrl-C does. Raises UserError where no
-    cluster answers at RAY_ADDRESS.
+    On leaving, however the block ends, no process of a local Ray is left. Inside, Ctrl-C and
+    SIGTERM do what `Interruption` says. Raises UserError where no cluster answers at RAY_ADDRESS.
     """
     address = os.environ.get(_ADDRESS)
     if address:
@@ -36,13 +43,15 @@ def ray_session() -> Iterator[bool]:
             log_to_driver=False,
             logging_level=logging.ERROR,  # its greetings are no news to whoever runs a laptop
         )
-    try:
-        with _sigterm_interrupts():
-            yield address is None
-    finally:
-        children = psutil.Process().children(recursive=True) if not address else []
-        ray.shutdown()
-        _end(children)
+    session = RaySession(is_local=not address, interruption=Interruption())
+    with session.interruption.handled():
+        try:
+            yield session
+        finally:
+            with session.interruption.shielded():
+                children = psutil.Process().children(recursive=True) if not address else []
+                ray.shutdown()
+                _end(children)
 
 
 def _connect(address: str) -> None:
@@ -62,23 +71,6 @@ def _check_somebody_listens(address: str) -> None:
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if host and port.isdigit():  # other forms, such as "auto", name no port
         socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT).close()
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    """Let SIGTERM, as of `ray job stop`, run through every `finally` on the way out.
-
-    Ray installs a handler of its own when it connects, which aborts the process: come after it.
-    """
-
-    def interrupt(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001
-        raise KeyboardInterrupt
-
-    previous = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _end(processes: list[psutil.Process]) -> None:

@@ -1,12 +1,14 @@
 """The numbers of a step's record; `observe.names` explains each of them."""
 
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import psutil
 from torch import Tensor
 
 from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.workers import Workers
+from lightrft_ray.rewards.remote.statistics import RemoteFigures
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.masked import masked_mean
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics, metric_values
@@ -20,6 +22,8 @@ Record = dict[str, float]
 _POLICY_METRICS = {
     "approx_kl_k3": "policy/approx_kl",
     "clip_frac_dual": "policy/clip_fraction_dual",
+    "ptx_loss": "policy/ptx_loss",
+    "aux_loss": "policy/aux_loss",
     "entropy": "policy/entropy",
 }
 _MISMATCH_METRICS = {
@@ -32,6 +36,7 @@ _MISMATCH_METRICS = {
     "weight_mean": "rollout/correction_weight_mean",
 }
 _SHAPING_METRICS = {
+    "length_shaping": "reward/length_shaping_mean",
     "reward_clipped": "reward/clipped_fraction",
     "overlong_penalty": "reward/overlong_penalty_mean",
 }
@@ -66,12 +71,32 @@ def experience_record(experience: ExperienceVL) -> Record:
         "advantage/mean": float(used.mean()),
         "advantage/std": float(used.std()) if len(used) > 1 else 0.0,
     }
+    record |= _component_record(info.get("reward_components", ()))
     if experience.base_action_log_probs is not None:
         record["kl/reference_mean"] = float(masked_mean(kl, mask))
     if experience.values is not None and experience.returns is not None:
         record["value/explained_variance"] = _explained_variance(
             experience.values[mask], experience.returns[mask]
         )
+    return record
+
+
+def _component_record(components: Sequence[Mapping[str, float]]) -> Record:
+    """The mean of each part of the rewards, over the samples that have it."""
+    names = dict.fromkeys(name for each in components for name in each)
+    values = {name: [each[name] for each in components if name in each] for name in names}
+    return {f"reward/component/{name}": fmean(of_name) for name, of_name in values.items()}
+
+
+def source_record(figures: Mapping[str, RemoteFigures]) -> Record:
+    """Of the sources of rewards: failures, and times in milliseconds, since the start."""
+    record: Record = {}
+    for name, each in figures.items():
+        record[f"reward/failed_fraction/{name}"] = each.failed_fraction
+        for percentile in ("p50", "p95", "p99"):
+            seconds = getattr(each, f"latency_{percentile}")
+            if seconds is not None:
+                record[f"reward/latency/{name}/{percentile}"] = 1000 * seconds
     return record
 
 
@@ -100,6 +125,7 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     record = {
         f"{role}/loss": values["loss"],
         f"{role}/grad_norm": sum(applied) / len(applied) if applied else float("nan"),
+        f"{role}/learning_rate": results[-1].learning_rate,
         f"{role}/skipped_updates": sum(result.skipped for result in results),
     }
     if role == "value":
@@ -108,9 +134,7 @@ def update_record(role: str, by_rank: Sequence[tuple[Metrics, list[StepResult]]]
     record |= _named(merged, _MISMATCH_METRICS)
     if "clip_frac_low" in values:  # some losses clip nothing
         record["policy/clip_fraction"] = values["clip_frac_low"] + values["clip_frac_high"]
-    return record | {
-        "policy/learning_rate": results[-1].learning_rate,
-    }
+    return record
 
 
 def assembly_record(metrics: Metrics) -> Record:

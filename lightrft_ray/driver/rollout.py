@@ -1,14 +1,19 @@
 """The rollout manager: prompts in, finished groups out, every prompt accounted for."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from torch import Tensor
 
 from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.data.difficulty import PassRates
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.driver.seeds import prompt_seed
 from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.messages import (
+    FirstToken,
     GenerationSettings,
     PromptTask,
     RolloutGroup,
@@ -68,13 +73,37 @@ class RolloutManager:
             self._count_skipped([r for r in results if isinstance(r, SkippedPrompt)])
         return groups
 
+    def note_rewards(self, groups: Sequence[RolloutGroup], rewards: Tensor) -> None:
+        """Tell which prompts were solved; `rewards` (B,) are of all their samples, NaN failed."""
+        for name, rate in pass_rates(groups, rewards, self._config.reward.correct_from):
+            self._source.note(name, rate)
+
+    def as_record(self) -> dict[str, float]:
+        """Metrics by name."""
+        return self.account.as_record() | self._source.as_record()
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        return {
+            "source": self._source.state_dict(),
+            "account": asdict(self.account),
+            "reasons": self._reasons[:_REASONS_NAMED],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self._source.load_state_dict(state["source"])
+        self.account = PromptAccount(**state["account"])
+        self._reasons = list(state["reasons"])
+
     def _task(self, prompt: Prompt, epoch: int) -> PromptTask:
         return PromptTask(prompt, epoch, prompt_seed(self._config.seed, prompt.id, epoch))
 
     def _settings(self) -> GenerationSettings:
         rollout = self._config.rollout
+        hot = FirstToken(rollout.hot_temperature, rollout.hot_top_k) if rollout.use_fire else None
         return GenerationSettings(
-            rollout.generated_per_prompt, rollout.generate_max_len, rollout.temperature
+            rollout.generated_per_prompt, rollout.generate_max_len, rollout.temperature, hot
         )
 
     def _count_skipped(self, skipped: Sequence[SkippedPrompt]) -> None:
@@ -89,17 +118,45 @@ class RolloutManager:
             )
 
 
+def prompt_source(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSource:
+    """The stream that a run takes its training prompts from."""
+    data = config.data
+    if data.prompt_sampling == "uniform":
+        return PromptSource(prompts, config.seed)
+    floor, memory = data.difficulty_floor, data.difficulty_memory
+    pass_rates = PassRates(
+        config.seed,
+        floor=0.1 if floor is None else floor,
+        memory=0.5 if memory is None else memory,
+    )
+    return PromptSource(prompts, config.seed, pass_rates)
+
+
+def pass_rates(
+    groups: Sequence[RolloutGroup], rewards: Tensor, correct_from: float
+) -> list[tuple[str, float]]:
+    """Of each prompt with a reward, the share of samples that reach `correct_from`."""
+    rates = []
+    sizes = [len(group.samples) for group in groups]
+    for group, own in zip(groups, rewards.split(sizes), strict=True):
+        scored = own[own.isfinite()]
+        if len(scored):
+            share = (scored >= correct_from).double().mean().item()
+            rates.append((group.task.prompt.id, share))
+    return rates
+
+
 def generate(
     generators: ActorGroup, tasks: Sequence[PromptTask], settings: GenerationSettings
 ) -> list[RolloutGroup | SkippedPrompt]:
     """Sample every task, shared out evenly over the generators; results in the order of `tasks`."""
     shares = [tasks[first :: len(generators)] for first in range(len(generators))]
     pending = [
-        actor.generate.remote(share, settings)
-        for actor, share in zip(generators.actors, shares, strict=True)
+        generators.send(place, "generate", share, settings)
+        for place, share in enumerate(shares)
         if share
     ]
     results: list[RolloutGroup | SkippedPrompt | None] = [None] * len(tasks)
-    for first, share in enumerate(generators.wait(pending)):
+    for first, share in enumerate(generators.collect(pending)):
         results[first :: len(generators)] = share
     return [result for result in results if result is not None]

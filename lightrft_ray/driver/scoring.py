@@ -1,49 +1,26 @@
 """Scoring a batch: rewards, reference log-probs, values and learner log-probs, side by side."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
-import torch
-from ray import ObjectRef
 from torch import Tensor
 
-from lightrft_ray.config import RunConfig, UserError
-from lightrft_ray.data.prompt_text import user_text
-from lightrft_ray.driver.batch import RolloutBatch
-from lightrft_ray.driver.workers import Workers
-from lightrft_ray.rewards.scoring import RewardInputs, Rewards
-from lightrft_ray.trainer.assemble import Scores
-from lightrft_ray.workers.actor_group import ActorGroup
-from lightrft_ray.workers.messages import (
-    GeneratedSample,
-    GroupTokens,
-    RolloutGroup,
-    split_micro_batches,
+from lightrft_ray.config import RunConfig
+from lightrft_ray.driver.batch import RolloutBatch, response_mask
+from lightrft_ray.driver.rewards import (
+    RewardAccount,
+    SampleRewards,
+    start_rewards,
+    wait_rewards,
 )
-
-_REASONS_NAMED = 3
-
-
-@dataclass
-class RewardAccount:
-    """How many samples were scored, how many failed, and the first reasons."""
-
-    scored: int = 0
-    failed: int = 0
-    reasons: list[str] = field(default_factory=list)
-
-    def add(self, rewards: Rewards, max_failed_fraction: float) -> None:
-        """Count a batch; UserError once more than `max_failed_fraction` of all samples failed."""
-        self.scored += len(rewards.values)
-        self.failed += len(rewards.faults)
-        self.reasons += list(rewards.faults.values())[: _REASONS_NAMED - len(self.reasons)]
-        if self.failed > max_failed_fraction * self.scored:
-            raise UserError(
-                f"{self.failed} of {self.scored} samples got no reward, more than the share "
-                f"{max_failed_fraction:g} that reward.max_failed_fraction allows "
-                f"({'; '.join(self.reasons)})"
-            )
+from lightrft_ray.driver.workers import Workers
+from lightrft_ray.rewards.recipes import ONLY
+from lightrft_ray.rewards.remote.statistics import RemoteFigures
+from lightrft_ray.trainer.assemble import Scores
+from lightrft_ray.workers.actor_group import ActorGroup, Call
+from lightrft_ray.workers.messages import GroupTokens, RolloutGroup, split_micro_batches
 
 
 class Scorer:
@@ -53,18 +30,28 @@ class Scorer:
         self._config = config
         self._workers = workers
         self.account = RewardAccount()
+        self.figures: Mapping[str, RemoteFigures] = {}
+        """How each source of rewards does, since the start."""
 
-    def rewards(self, groups: Sequence[RolloutGroup]) -> Tensor:
-        """(B,) float32 of all samples, NaN where scoring failed."""
-        return self._wait_rewards(start_rewards(self._workers.reward, _pairs(groups)))
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        return asdict(self.account)
 
-    def score(self, batch: RolloutBatch, rewards: Tensor | None = None) -> Scores:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self.account = RewardAccount(**state)
+
+    def rewards(self, groups: Sequence[RolloutGroup]) -> SampleRewards:
+        """Rewards of all samples of the groups."""
+        return self._wait_rewards(start_rewards(self._workers.reward, groups))
+
+    def score(self, batch: RolloutBatch, rewards: SampleRewards | None = None) -> Scores:
         """Scores of a batch; the driver never fetches its pixels.
 
-        `rewards` (B,) are given where they are known already.
+        `rewards` are given where they are known already.
         """
         workers = self._workers
-        pending = start_rewards(workers.reward, _pairs(batch.groups)) if rewards is None else []
+        pending = start_rewards(workers.reward, batch.groups) if rewards is None else []
         reference = _start_shared(workers.reference, "log_probs", batch.tokens)
         values = _start_shared(workers.critic, "values", batch.tokens)
         algorithm = self._config.algorithm
@@ -76,7 +63,7 @@ class Scorer:
         recomputed, entropy = _gather_pair(learner, own, batch)
         rollout_log_probs = batch.rollout_log_probs
         return Scores(
-            rewards=rewards,
+            rewards=rewards.values,
             group_ids=batch.group_ids,
             action_log_probs=rollout_log_probs if recomputed is None else recomputed,
             base_action_log_probs=_gather(workers.reference, reference, batch),
@@ -84,74 +71,49 @@ class Scorer:
             rollout_log_probs=rollout_log_probs,
             action_entropy=entropy,
             is_truncated=batch.is_truncated,
+            process_rewards=rewards.padded_process(response_mask(batch.samples)),
+            reward_components=_parts(rewards.components),
         )
 
-    def _wait_rewards(self, pending: Sequence[ObjectRef]) -> Tensor:
-        scored = wait_rewards(self._workers.reward, pending)
-        self.account.add(scored, self._config.reward.max_failed_fraction)
-        return torch.tensor(scored.values, dtype=torch.float32)
+    def _wait_rewards(self, pending: Sequence[Call]) -> SampleRewards:
+        report = wait_rewards(self._workers.reward, pending)
+        self.figures = report.figures
+        errors = [score.error for score in report.scores]
+        self.account.add(errors, self._config.reward.max_failed_fraction)
+        return SampleRewards.of(report)
 
 
-def _pairs(groups: Sequence[RolloutGroup]) -> list[tuple[RolloutGroup, GeneratedSample]]:
-    return [(group, sample) for group in groups for sample in group.samples]
-
-
-def start_rewards(
-    rewarders: ActorGroup, samples: Sequence[tuple[RolloutGroup, GeneratedSample]]
-) -> list[ObjectRef]:
-    """Ask for the rewards of samples, shared out over the reward workers."""
-    size = -(-len(samples) // len(rewarders))
-    shares = [samples[start : start + size] for start in range(0, len(samples), size)]
-    return [
-        actor.score.remote(_reward_inputs(share))
-        for actor, share in zip(rewarders.actors, shares, strict=False)
-    ]
-
-
-def wait_rewards(rewarders: ActorGroup, pending: Sequence[ObjectRef]) -> Rewards:
-    """The rewards of `start_rewards`, in the order of its samples."""
-    values: list[float] = []
-    faults: dict[int, str] = {}
-    for part in rewarders.wait(pending):
-        faults |= {index + len(values): reason for index, reason in part.faults.items()}
-        values += part.values
-    return Rewards(values, faults)
-
-
-def _reward_inputs(samples: Sequence[tuple[RolloutGroup, GeneratedSample]]) -> RewardInputs:
-    prompts = [group.task.prompt for group, _ in samples]
-    return RewardInputs(
-        prompts=[user_text(prompt) for prompt in prompts],
-        responses=[sample.text for _, sample in samples],
-        references=[prompt.reference for prompt in prompts],
-        labels=[prompt.label for prompt in prompts],
-    )
+def _parts(components: Sequence[Mapping[str, float]]) -> list[dict[str, float]] | None:
+    """What rewards are made of; None where each is a single number."""
+    parts = [{name: each[name] for name in each if name != ONLY} for each in components]
+    return parts if any(parts) else None
 
 
 def _start_shared(
     group: ActorGroup | None, method: str, tokens: Sequence[GroupTokens]
-) -> list[ObjectRef]:
+) -> list[Call]:
     """Share samples out evenly, as collective passes of sharded models need."""
     if group is None:
         return []
     count = sum(len(each.responses) for each in tokens)
-    return group.start_each(method, split_micro_batches(tokens, -(-count // len(group))))
+    shares = split_micro_batches(tokens, -(-count // len(group)))
+    return [group.send(place, method, share) for place, share in enumerate(shares)]
 
 
 def _gather(
-    group: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+    group: ActorGroup | None, pending: Sequence[Call], batch: RolloutBatch
 ) -> Tensor | None:
     if group is None:
         return None
-    return batch.padded(np.concatenate(group.wait(pending)))
+    return batch.padded(np.concatenate(group.collect(pending)))
 
 
 def _gather_pair(
-    learner: ActorGroup | None, pending: Sequence[ObjectRef], batch: RolloutBatch
+    learner: ActorGroup | None, pending: Sequence[Call], batch: RolloutBatch
 ) -> tuple[Tensor | None, Tensor | None]:
     """Log-probs and, where they were asked for, entropies."""
     if learner is None:
         return None, None
-    rows = np.atleast_2d(np.concatenate(learner.wait(pending), axis=-1))
+    rows = np.atleast_2d(np.concatenate(learner.collect(pending), axis=-1))
     entropy = batch.padded(rows[1]) if len(rows) > 1 else None
     return batch.padded(rows[0]), entropy

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.driver.rewards import SampleRewards
 from lightrft_ray.driver.rollout import RolloutManager
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.trainer.selection import informative_groups
@@ -17,17 +18,25 @@ _MAX_BATCHES = 10
 
 @dataclass(frozen=True)
 class ScoredGroup:
-    """A group and the rewards of its samples, (n,) float32, NaN where scoring failed."""
+    """A group and the rewards of its samples, process rewards included in what is compared."""
 
     group: RolloutGroup
-    rewards: Tensor
+    rewards: SampleRewards
 
-    def best(self, count: int) -> "ScoredGroup":
-        """The group with its `count` best samples alone, the earlier of equals, in their order."""
-        ranked = self.rewards.nan_to_num(nan=-torch.inf).argsort(descending=True, stable=True)
-        chosen = ranked[:count].sort().values
-        samples = tuple(self.group.samples[index] for index in chosen.tolist())
-        return ScoredGroup(replace(self.group, samples=samples), self.rewards[chosen])
+    def best(self, count: int, *, mask_truncated: bool) -> "ScoredGroup":
+        """The group with its `count` best samples alone, the earlier of equals, in their order.
+
+        Samples that would not be trained on come last: those without a reward, and truncated ones
+        where they are masked.
+        """
+        totals = self.rewards.totals
+        usable = totals.isfinite()
+        if mask_truncated:
+            usable &= ~_is_truncated(self.group)
+        ranked = totals.where(usable, -torch.inf).argsort(descending=True, stable=True)
+        chosen = ranked[:count].sort().values.tolist()
+        samples = tuple(self.group.samples[index] for index in chosen)
+        return ScoredGroup(replace(self.group, samples=samples), self.rewards.select(chosen))
 
 
 @dataclass(frozen=True)
@@ -44,12 +53,11 @@ def has_signal(scored: Sequence[ScoredGroup], *, mask_truncated: bool) -> list[b
 
     Samples without a reward do not count, nor do truncated ones where they are masked.
     """
-    rewards = torch.cat([each.rewards for each in scored])
+    rewards = torch.cat([each.rewards.totals for each in scored])
     counts = rewards.isfinite()
     if mask_truncated:
-        samples = [sample for each in scored for sample in each.group.samples]
-        counts = counts & ~torch.tensor([sample.is_truncated for sample in samples])
-    sizes = torch.tensor([len(each.rewards) for each in scored])
+        counts = counts & ~torch.cat([_is_truncated(each.group) for each in scored])
+    sizes = torch.tensor([len(each.group.samples) for each in scored])
     ids = torch.arange(len(scored)).repeat_interleave(sizes)
     kept = informative_groups(rewards[counts], ids[counts], keep_singletons=False).group_ids
     return torch.isin(torch.arange(len(scored)), kept).tolist()
@@ -77,6 +85,11 @@ def collect(
             (wanted if is_one else others).append(each)
     chosen = [*wanted, *others][:count]
     return Collected(chosen, len(wanted) + len(others) - len(chosen), batches)
+
+
+def _is_truncated(group: RolloutGroup) -> Tensor:
+    """(n,) bool: samples cut by the length limit."""
+    return torch.tensor([sample.is_truncated for sample in group.samples])
 
 
 class RewardSelection:
@@ -108,12 +121,15 @@ class RewardSelection:
 
     def _draw(self) -> list[ScoredGroup]:
         groups = self._rollouts.next_batch()
-        rewards = self._scorer.rewards(groups).split([len(group.samples) for group in groups])
-        scored = [ScoredGroup(*pair) for pair in zip(groups, rewards, strict=True)]
+        rewards = self._scorer.rewards(groups)
+        self._rollouts.note_rewards(groups, rewards.totals)
+        by_group = rewards.split([len(group.samples) for group in groups])
+        scored = [ScoredGroup(*pair) for pair in zip(groups, by_group, strict=True)]
         rollout = self._config.rollout
         if rollout.best_of_n is None:
             return scored
-        return [each.best(rollout.n_samples_per_prompt) for each in scored]
+        count, masks = rollout.n_samples_per_prompt, self._config.reward.mask_truncated
+        return [each.best(count, mask_truncated=masks) for each in scored]
 
     def _is_wanted(self, scored: Sequence[ScoredGroup]) -> list[bool]:
         if not self._config.rollout.dynamic_sampling:

@@ -1,9 +1,10 @@
 """Optimizer steps that were skipped: kept for inspection, and a reason to stop if many in a row."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,6 +13,7 @@ from torch import Tensor
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.workers.batches import RankBatch
 from lightrft_ray.workers.deepspeed_engine import StepResult
+from lightrft_ray.workers.messages import GroupTokens
 
 _MOST_KEPT = 20  # batches: a run that skips now and then must not fill the disk
 
@@ -49,6 +51,15 @@ class SkippedUpdates:
             if self._in_row[role] >= self._max_in_row:
                 raise self._error(role, step, result)
 
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        return {"in_row": dict(self._in_row), "kept": self._kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self._in_row = Counter(state["in_row"])
+        self._kept = state["kept"]
+
     def _keep(self, name: str, contents: dict[str, object]) -> None:
         if self._kept == _MOST_KEPT:
             return
@@ -57,10 +68,12 @@ class SkippedUpdates:
         self._kept += 1
 
     def _error(self, role: str, step: int, result: StepResult) -> UserError:
+        what = "gradient" if result.loss_is_finite else "loss"
         return UserError(
             f"{self._in_row[role]} {role} updates in a row, up to step {step}, had a loss or "
-            f"gradient that is not finite (gradient norm {result.grad_norm:g} at learning rate "
-            f"{result.learning_rate:g}) and were skipped; their batches are in {self._folder}: "
+            f"gradient that is not finite (the last one's {what}, at gradient norm "
+            f"{result.grad_norm:g} and learning rate {result.learning_rate:g}) and were skipped; "
+            f"their batches are in {self._folder}: "
             f"lower {_REMEDIES[role]}, or raise trainer.max_skipped_in_row"
         )
 
@@ -72,16 +85,22 @@ def _as_plain(batches: Sequence[RankBatch], result: StepResult) -> dict[str, obj
         "denominators": asdict(batches[0].denominators),
         "kl_coef": batches[0].kl_coef,
         "ranks": [
-            {
-                "prompt_ids": [_as_tensor(group.prompt_ids) for group in batch.groups],
-                "responses": [
-                    [_as_tensor(response) for response in group.responses] for group in batch.groups
-                ],
-                "experience": _tensors(batch),
-            }
+            {**_tokens(batch.groups), "experience": _tensors(batch), **_demonstrations(batch)}
             for batch in batches
         ],
     }
+
+
+def _tokens(groups: Sequence[GroupTokens]) -> dict[str, object]:
+    return {
+        "prompt_ids": [_as_tensor(group.prompt_ids) for group in groups],
+        "responses": [[_as_tensor(each) for each in group.responses] for group in groups],
+    }
+
+
+def _demonstrations(batch: RankBatch) -> dict[str, object]:
+    taught = batch.demonstrations
+    return {} if taught is None else {"demonstrations": _tokens(taught.groups)}
 
 
 def _tensors(batch: RankBatch) -> dict[str, Tensor]:

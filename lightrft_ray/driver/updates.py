@@ -1,10 +1,13 @@
 """A step's updates of critic and policy, side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.data.demonstrations import Demonstration
+from lightrft_ray.driver.demonstrations import DemonstrationFeed
 from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.records import update_record
 from lightrft_ray.driver.skipped_updates import SkippedUpdates
@@ -21,11 +24,16 @@ Record = dict[str, float]
 class Updater:
     """Divides experience over the ranks and has them train on it."""
 
-    def __init__(self, config: RunConfig, workers: Workers) -> None:
+    def __init__(
+        self, config: RunConfig, workers: Workers, demonstrations: Sequence[Demonstration] = ()
+    ) -> None:
         self._config = config
         self._workers = workers
+        self.demonstrations = (
+            DemonstrationFeed(config, demonstrations, workers.generator) if demonstrations else None
+        )
         folder = RunFolder(Path(config.output_dir)).skipped_updates
-        self._skipped = SkippedUpdates(folder, config.trainer.max_skipped_in_row)
+        self.skipped = SkippedUpdates(folder, config.trainer.max_skipped_in_row)
 
     def train(
         self,
@@ -42,13 +50,29 @@ class Updater:
         pending = []
         for role, group in self._trained(step):
             passes = self._passes(groups, experience, ranks=len(group), kl_coef=kl_coef)
+            if role == "policy":
+                passes = self._with_demonstrations(passes)
             pending.append((role, group, passes, group.start_each("train", passes)))
         record: Record = {}
         for role, group, passes, references in pending:
             by_rank = group.wait(references)
-            self._skipped.check(role, step, passes, by_rank[0][1])
+            self.skipped.check(role, step, passes, by_rank[0][1])
             record |= update_record(role, by_rank)
         return record
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint must keep: plain values."""
+        feed = self.demonstrations
+        return {
+            "skipped_updates": self.skipped.state_dict(),
+            "demonstrations": None if feed is None else feed.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continues from `state_dict()`."""
+        self.skipped.load_state_dict(state["skipped_updates"])
+        if self.demonstrations is not None:
+            self.demonstrations.load_state_dict(state["demonstrations"])
 
     def _trained(self, step: int) -> list[tuple[str, ActorGroup]]:
         """The groups that learn in a step, by the prefix of their metrics."""
@@ -78,3 +102,13 @@ class Updater:
         repeats = self._config.trainer.max_epochs - 1
         again = [[replace(batch, is_first=False) for batch in share] for share in first]
         return [share + rest * repeats for share, rest in zip(first, again, strict=True)]
+
+    def _with_demonstrations(self, passes: list[list[RankBatch]]) -> list[list[RankBatch]]:
+        """The same, with each update's own demonstrations where the run has any."""
+        if self.demonstrations is None:
+            return passes
+        drawn = self.demonstrations.next_batches(updates=len(passes[0]), ranks=len(passes))
+        return [
+            [replace(batch, demonstrations=own) for batch, own in zip(share, added, strict=True)]
+            for share, added in zip(passes, drawn, strict=True)
+        ]

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field
 from typing import cast
 
 import ray
@@ -11,19 +11,24 @@ from ray.actor import ActorClass, ActorHandle
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lightrft_ray.config import InfrastructureError, RunConfig
-from lightrft_ray.driver.placement import Placement, Resources, RoleDemand
+from lightrft_ray.driver.placement import Placement, Resources, RoleDemand, reward_model_role
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
 from lightrft_ray.workers.critic import CriticLearner
 from lightrft_ray.workers.deepspeed_engine import ProcessGroup
 from lightrft_ray.workers.engine_environment import engine_environment
 from lightrft_ray.workers.generator import Generator
+from lightrft_ray.workers.judge import JudgeWorker
+from lightrft_ray.workers.judge_settings import engine_config
 from lightrft_ray.workers.learner import PolicyLearner
 from lightrft_ray.workers.reference import ReferenceWorker
 from lightrft_ray.workers.reward import RewardWorker
+from lightrft_ray.workers.scalar_reward import ScalarRewardWorker
 
-_START_TIMEOUT = 900.0  # s: large checkpoints load slowly
+START_TIMEOUT = 900.0  # s: large checkpoints load slowly
 _STOP_TIMEOUT = 15.0  # s
+_REWARD_GRACE = 15.0  # s: the reward worker itself ends in time, and knows which samples failed
+_REWARD_MODELS: Mapping[str, type] = {"scalar_model": ScalarRewardWorker, "judge": JudgeWorker}
 
 
 @dataclass(frozen=True)
@@ -35,24 +40,67 @@ class Workers:
     reward: ActorGroup
     reference: ActorGroup | None
     critic: ActorGroup | None
+    reward_models: Mapping[str, ActorGroup] = field(default_factory=dict)
 
     def by_role(self) -> dict[str, ActorGroup]:
         """The groups that there are."""
-        groups = {field.name: getattr(self, field.name) for field in fields(self)}
+        groups: dict[str, ActorGroup | None] = {
+            "learner": self.learner,
+            "generator": self.generator,
+            "reward": self.reward,
+            "reference": self.reference,
+            "critic": self.critic,
+        }
+        groups |= {reward_model_role(name): each for name, each in self.reward_models.items()}
         return {role: group for role, group in groups.items() if group is not None}
 
     def resident_mb(self) -> dict[str, float]:
-        """Memory of each role in MB: of the largest of its workers."""
-        pending = {role: group.start("resident_mb") for role, group in self.by_role().items()}
-        return {role: max(self.by_role()[role].wait(refs)) for role, refs in pending.items()}
+        """Memory of each kind of role in MB: of the largest of its workers."""
+        groups = self.by_role()
+        pending = {role: group.start("resident_mb") for role, group in groups.items()}
+        largest: dict[str, float] = {}
+        for role, references in pending.items():
+            kind = role.partition(".")[0]
+            largest[kind] = max([largest.get(kind, 0.0), *groups[role].wait(references)])
+        return largest
 
     def stop(self) -> None:
-        """End the engines' processes, then all actors; never raises, whatever state they are in."""
-        with contextlib.suppress(InfrastructureError):
-            wait_for(self.generator.start("stop"), _STOP_TIMEOUT, "the generator")
-        for group in self.by_role().values():
-            for actor in group.actors:
-                ray.kill(actor)
+        """End the processes of engines and functions, then all actors.
+
+        Never raises, whatever state they are in.
+        """
+        _stop(self.by_role())
+
+
+@dataclass(frozen=True)
+class EvaluationWorkers:
+    """What evaluating a policy needs."""
+
+    generator: ActorGroup
+    reward: ActorGroup
+    reward_models: Mapping[str, ActorGroup]
+
+    def by_role(self) -> dict[str, ActorGroup]:
+        """The groups by role."""
+        own = {"generator": self.generator, "reward": self.reward}
+        return own | {reward_model_role(name): each for name, each in self.reward_models.items()}
+
+    def stop(self) -> None:
+        """As `Workers.stop`."""
+        _stop(self.by_role())
+
+
+def start_evaluation_workers(
+    config: RunConfig, inputs: RunInputs, demands: Sequence[RoleDemand], placement: Placement
+) -> EvaluationWorkers:
+    """Start generators, with the weights of `model.pretrain`, and what rewards need."""
+    starter = _Starter(config, placement, {demand.role: demand.bundles for demand in demands})
+    reward_models = starter.reward_models()
+    workers = EvaluationWorkers(
+        starter.generator(inputs), starter.reward(reward_models), reward_models
+    )
+    _wait_until_ready(workers.by_role())
+    return workers
 
 
 def start_workers(
@@ -62,15 +110,12 @@ def start_workers(
     starter = _Starter(config, placement, {demand.role: demand.bundles for demand in demands})
     timeout = config.trainer.learner_timeout
     model_arguments = (config, inputs.sampling, inputs.pad_token_id)
-    generator_arguments = (config, inputs.sampling.forbidden_token_ids, inputs.max_images)
+    reward_models = starter.reward_models()
     workers = Workers(
-        generator=starter.create(
-            "generator", Generator, generator_arguments, config.rollout.generate_timeout
-        ),
+        generator=starter.generator(inputs),
         learner=starter.create("learner", PolicyLearner, model_arguments, timeout),
-        reward=starter.create(
-            "reward", RewardWorker, (config.reward.reward_fn,), config.reward.reward_timeout
-        ),
+        reward=starter.reward(reward_models),
+        reward_models=reward_models,
         reference=starter.create("reference", ReferenceWorker, model_arguments, timeout)
         if config.uses_reference
         else None,
@@ -78,8 +123,18 @@ def start_workers(
         if config.uses_critic
         else None,
     )
-    _wait_until_ready(workers)
+    _wait_until_ready(workers.by_role())
     return workers
+
+
+def _stop(groups: Mapping[str, ActorGroup]) -> None:
+    stopping = [groups[role].start("stop") for role in ("generator", "reward")]
+    for references in stopping:
+        with contextlib.suppress(InfrastructureError):
+            wait_for(references, _STOP_TIMEOUT, "a worker that is to stop")
+    for group in groups.values():
+        for actor in group.actors:
+            ray.kill(actor)
 
 
 @dataclass(frozen=True)
@@ -90,13 +145,37 @@ class _Starter:
     placement: Placement
     bundles: Mapping[str, Sequence[Resources]]
 
+    def generator(self, inputs: RunInputs) -> ActorGroup:
+        """The generators."""
+        arguments = (self.config, inputs.sampling.forbidden_token_ids, inputs.max_images)
+        timeout = self.config.rollout.generate_timeout
+        return self.create("generator", Generator, arguments, timeout)
+
+    def reward_models(self) -> dict[str, ActorGroup]:
+        """The actors of each reward model, by its name."""
+        config = self.config
+        timeout = config.trainer.learner_timeout
+        return {
+            name: self.create(
+                reward_model_role(name), _REWARD_MODELS[model.kind], (config, name), timeout
+            )
+            for name, model in config.reward.models.items()
+        }
+
+    def reward(self, models: Mapping[str, ActorGroup]) -> ActorGroup:
+        """The reward workers, which ask the reward models."""
+        arguments = (self.config, {name: group.actors for name, group in models.items()})
+        timeout = self.config.reward.reward_timeout + _REWARD_GRACE
+        return self.create("reward", RewardWorker, arguments, timeout)
+
     def create(
         self, role: str, actor: type, arguments: Sequence[object], timeout: float
     ) -> ActorGroup:
         """All actors of a role; `actor` is what `ray.remote` made of its class."""
-        handles = [
-            cast(ActorClass, actor)
-            .options(
+
+        def spawn(index: int) -> ActorHandle:
+            bundle = self.bundles[role][index]
+            created = cast(ActorClass, actor).options(
                 num_cpus=bundle["CPU"],
                 num_gpus=bundle.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
@@ -104,10 +183,10 @@ class _Starter:
                 ),
                 runtime_env={"env_vars": _environment(self.config, role)},
             )
-            .remote(*arguments)
-            for index, bundle in enumerate(self.bundles[role])
-        ]
-        return ActorGroup(role, cast(list[ActorHandle], handles), timeout)
+            return cast(ActorHandle, created.remote(*arguments))
+
+        handles = [spawn(index) for index in range(len(self.bundles[role]))]
+        return ActorGroup(role, handles, timeout, spawn)
 
 
 def _environment(config: RunConfig, role: str) -> dict[str, str]:
@@ -120,19 +199,25 @@ def _environment(config: RunConfig, role: str) -> dict[str, str]:
         "OMP_NUM_THREADS": str(config.placement.cpu_threads_per_worker),
         "OMP_WAIT_POLICY": "PASSIVE",
     }
-    return threads | (engine_environment(config) if role == "generator" else {})
+    if role == "generator":
+        return threads | engine_environment(config)
+    models = config.reward.models
+    judge = models.get(role.partition(".")[2]) if role.startswith("reward_model.") else None
+    if judge is None or judge.kind != "judge":
+        return threads
+    return threads | engine_environment(engine_config(config, judge))
 
 
-def _wait_until_ready(workers: Workers) -> None:
+def _wait_until_ready(groups: Mapping[str, ActorGroup]) -> None:
     """Wait for all roles at once, so that the first to fail is the one that is reported."""
     starting: dict[ObjectRef, str] = {}
-    for role, group in workers.by_role().items():
+    for role, group in groups.items():
         connects = role in ("learner", "critic")
         references = _connect(group) if connects else group.start("ready")
         starting.update(dict.fromkeys(references, role))
     pending = list(starting)
     while pending:
-        done, pending = ray.wait(pending, timeout=_START_TIMEOUT)
+        done, pending = ray.wait(pending, timeout=START_TIMEOUT)
         who = f"the {starting[(done or pending)[0]]} (while starting)"
         wait_for(done or pending[:1], 0.1, who)
 
@@ -140,7 +225,7 @@ def _wait_until_ready(workers: Workers) -> None:
 def _connect(group: ActorGroup) -> list[ObjectRef]:
     """Have the ranks of a learner meet at rank 0."""
     host, port = wait_for(
-        [group.actors[0].address.remote()], _START_TIMEOUT, f"the {group.role} (while starting)"
+        [group.actors[0].address.remote()], START_TIMEOUT, f"the {group.role} (while starting)"
     )[0]
     places = [ProcessGroup(rank, len(group), host, port) for rank in range(len(group))]
     return group.start_each("connect", places)

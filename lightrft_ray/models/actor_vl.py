@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers.utils.generic import ModelOutput
 
-from lightrft_ray.models.families import hugging_face_model, media_inputs
+from lightrft_ray.models.families import MORE_MEDIA, hugging_face_model, media_inputs
 from lightrft_ray.models.generation import generate_sequences
 from lightrft_ray.models.loading import load_policy, trainable_summary
 from lightrft_ray.models.model_setup import ModelOptions, ModelSetup, build_model, sampled_by
@@ -67,12 +67,13 @@ class ActorVL(nn.Module):
         return_output: bool = False,
         packed_seq_lens: Sequence[int] | Tensor | None = None,
         second_per_grid_ts: Tensor | None = None,
+        **more_media: Tensor,
     ) -> Tensor | tuple[Tensor, ModelOutput]:
         """Log-probs of the actions as `ActorLanguage.forward` gives them.
 
-        Pixels are those of all samples in their order, `second_per_grid_ts` (videos,) seconds.
-        Raises UserError for media that the model does not see, ValueError where tokens and grids
-        do not match.
+        Pixels are those of all samples in their order, `second_per_grid_ts` (videos,) seconds;
+        `more_media` are further media inputs of some families, as `image_sizes`. Raises UserError
+        for media that the model does not see, ValueError where tokens and grids do not match.
         """
         media = media_inputs(
             self.model,
@@ -82,6 +83,7 @@ class ActorVL(nn.Module):
                 "pixel_values_videos": pixel_values_videos,
                 "video_grid_thw": video_grid_thw,
                 "second_per_grid_ts": second_per_grid_ts,
+                **more_media,
             },
         )
         return policy_forward(
@@ -104,8 +106,10 @@ class ActorVL(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """`(sequences, attention_mask, action_mask)` for left-padded prompts (B, P).
 
-        Keywords are `attention_mask` (B, P) and those of `GenerationSettings`.
+        Keywords are `attention_mask` (B, P), those of `GenerationSettings`, and further media
+        inputs of the model's family.
         """
+        more_media = {name: kwargs.pop(name) for name in MORE_MEDIA if name in kwargs}
         media = media_inputs(
             self.model,
             {
@@ -113,6 +117,7 @@ class ActorVL(nn.Module):
                 "image_grid_thw": image_grid_thw,
                 "pixel_values_videos": pixel_values_videos,
                 "video_grid_thw": video_grid_thw,
+                **more_media,
             },
         )
         return generate_sequences(self.model, input_ids, media, self.sampling, **kwargs)

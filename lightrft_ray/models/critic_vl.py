@@ -65,6 +65,7 @@ class CriticVL(nn.Module):
         return_output: bool = False,
         packed_seq_lens: Sequence[int] | Tensor | None = None,
         second_per_grid_ts: Tensor | None = None,
+        **more_media: Tensor,
     ) -> Tensor | tuple[Tensor, ModelOutput]:
         """Values in float32 of the states that the actions are taken in, 0 at padding.
 
@@ -78,6 +79,7 @@ class CriticVL(nn.Module):
                 "pixel_values_videos": pixel_values_videos,
                 "video_grid_thw": video_grid_thw,
                 "second_per_grid_ts": second_per_grid_ts,
+                **more_media,
             },
         )
         batch = Batch(sequences, num_actions, attention_mask, packed_seq_lens, media)

@@ -20,10 +20,16 @@ _PLACEHOLDER_SETTINGS = (
     "vision_end_token_id",
 )
 
+MORE_MEDIA = ("second_per_grid_ts", "image_sizes", "pixel_attention_mask", "batch_num_images")
+"""Media inputs of some families beside pixels and grids."""
+
 # Their attention tells the samples of a packed row apart by position ids that restart.
 PACKABLE = (
     "gemma3_text",
+    "idefics3",
+    "internvl",
     "llama",
+    "llava_onevision",
     "mistral",
     "phi3",
     "qwen2",
@@ -31,6 +37,7 @@ PACKABLE = (
     "qwen2_vl",
     "qwen3",
     "qwen3_moe",
+    "qwen3_vl",
 )
 
 
@@ -56,6 +63,16 @@ def check_packable(model: nn.Module) -> None:
         raise UserError(
             f"packing_samples: models of the family {family!r} cannot be packed; "
             f"those that can are {', '.join(PACKABLE)}"
+        )
+
+
+def check_rows_of_many(config: PretrainedConfig, setting: str) -> None:
+    """The same for `trainer.row_layout`, by the configuration of the checkpoint at `setting`."""
+    if config.model_type not in PACKABLE:
+        raise UserError(
+            f"trainer.row_layout: models of the family {config.model_type!r} ({setting}) cannot "
+            f"keep the samples of one row apart: set it to padded; those that can are "
+            f"{', '.join(PACKABLE)}"
         )
 
 

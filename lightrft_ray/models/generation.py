@@ -12,7 +12,14 @@ from transformers import GenerationConfig, PreTrainedModel
 
 from lightrft_ray.models.families import hugging_face_model, token_type_inputs
 from lightrft_ray.models.policy_passes import evaluating
-from lightrft_ray.models.sequences import padded_behind, process_sequences, until_stop
+from lightrft_ray.models.positions import MRopePositions, position_rule
+from lightrft_ray.models.sequence_passes import packed_position_ids
+from lightrft_ray.models.sequences import (
+    SequenceLayout,
+    padded_behind,
+    process_sequences,
+    until_stop,
+)
 from lightrft_ray.models.token_models import Sampling
 
 
@@ -65,6 +72,7 @@ def generate_sequences(
             input_ids=input_ids,
             attention_mask=attention_mask,
             generation_config=_generation_config(chosen, sampling, stop_ids, pad_id),
+            **_positions(inner, input_ids, attention_mask.bool(), media),
             **token_type_inputs(inner, input_ids),
             **media,
         )
@@ -72,6 +80,21 @@ def generate_sequences(
     # A row is padded behind a stop token alone: any other pad token was sampled.
     action_mask = until_stop(sequences[:, width:], stop_ids)
     return padded_behind(sequences, prompt_mask, action_mask, pad_id)
+
+
+def _positions(
+    model: PreTrainedModel, input_ids: Tensor, mask: Tensor, media: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
+    """M-RoPE ids (4, B, P) as scoring has them, led by plain ones; other models need none."""
+    rule = position_rule(model.config)
+    if not isinstance(rule, MRopePositions):
+        return {}
+    lengths = mask.sum(dim=1)
+    layout = SequenceLayout.of_lengths(lengths, torch.zeros_like(lengths))
+    packed = packed_position_ids(rule, input_ids[mask], layout, media)
+    positions = packed.new_zeros(4, *mask.shape)
+    positions[:, mask] = torch.cat([layout.packed_positions[None], packed])
+    return {"position_ids": positions}
 
 
 def _special_ids(model: PreTrainedModel, settings: GenerationSettings) -> tuple[list[int], int]:

@@ -17,6 +17,7 @@ from transformers import (
     PretrainedConfig,
     PreTrainedModel,
 )
+from transformers.models.auto.auto_factory import _BaseAutoModelClass
 
 from lightrft_ray.config.errors import UserError
 
@@ -82,16 +83,41 @@ def sees_images(config: PretrainedConfig) -> bool:
 
 def load_policy(source: ModelSource) -> PreTrainedModel:
     """The language model with its head, vision tower included where there is one."""
-    loader = (
-        AutoModelForImageTextToText if sees_images(load_config(source)) else AutoModelForCausalLM
-    )
-    return loader.from_pretrained(source.path, **_options(source))
+    return _loaded(_policy_loader(load_config(source)), source)
+
+
+def policy_without_weights(source: ModelSource) -> PreTrainedModel:
+    """The same model on the meta device: its names and shapes alone."""
+    config = load_config(source)
+    with torch.device("meta"):
+        return _policy_loader(config).from_config(
+            config, trust_remote_code=source.trust_remote_code
+        )
+
+
+def _policy_loader(config: PretrainedConfig) -> type[_BaseAutoModelClass]:
+    return AutoModelForImageTextToText if sees_images(config) else AutoModelForCausalLM
 
 
 def load_backbone(source: ModelSource) -> PreTrainedModel:
     """The model without its language-model head, vision tower included where there is one."""
     load_config(source)
-    return AutoModel.from_pretrained(source.path, **_options(source))
+    return _loaded(AutoModel, source)
+
+
+def _loaded(loader: type[_BaseAutoModelClass], source: ModelSource) -> PreTrainedModel:
+    """The model; UserError for weights that the checkpoint lacks: they would be random."""
+    model, info = loader.from_pretrained(source.path, output_loading_info=True, **_options(source))
+    missing = sorted(info["missing_keys"])
+    if missing:
+        raise UserError(
+            f"model {source.path}: the checkpoint lacks {len(missing)} weights, as {missing[0]}; "
+            f"it is not a whole {type(model).__name__}"
+        )
+    if source.attn_implementation == "flex_attention":
+        # For the language model's rows; a vision tower keeps SDPA.
+        model.get_decoder().config._attn_implementation = "flex_attention"
+    return model
 
 
 def hidden_size(config: PretrainedConfig) -> int:
@@ -100,9 +126,10 @@ def hidden_size(config: PretrainedConfig) -> int:
 
 
 def _options(source: ModelSource) -> dict[str, object]:
+    is_flex = source.attn_implementation == "flex_attention"
     return {
         "dtype": source.dtype,
-        "attn_implementation": source.attn_implementation,
+        "attn_implementation": "sdpa" if is_flex else source.attn_implementation,
         "trust_remote_code": source.trust_remote_code,
         "device_map": source.device_map,
         "quantization_config": _four_bits(source.dtype) if source.load_in_4bit else None,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.utils.import_utils import is_flash_attn_2_available
 
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.models.families import (
@@ -73,6 +74,7 @@ def build_model(
     """
     if isinstance(pretrain_or_model, str):
         _check_flash_attention(setup)
+        _check_placement(setup)
         with _sharded_by(setup.ds_config):
             model: nn.Module = load(_source(pretrain_or_model, setup))
     else:
@@ -125,8 +127,24 @@ def _check_flash_attention(setup: ModelSetup) -> None:
         return
     if not torch.cuda.is_available():
         raise UserError("use_flash_attention_2 needs CUDA, which this process has not")
+    if not is_flash_attn_2_available():
+        raise UserError("use_flash_attention_2 needs the package flash-attn: install the extra gpu")
     if not setup.bf16:
         raise UserError("use_flash_attention_2 has no float32 kernels: set bf16 to true")
+
+
+def _check_placement(setup: ModelSetup) -> None:
+    zero = (setup.ds_config or {}).get("zero_optimization")
+    shards = isinstance(zero, dict) and zero.get("stage") == 3
+    if shards and setup.device_map is not None:
+        raise UserError(
+            "device_map places whole layers, and ds_config (ZeRO stage 3) shards them: "
+            "leave one out"
+        )
+    if shards and setup.options.load_in_4bit:
+        raise UserError(
+            "load_in_4bit: ZeRO stage 3 (ds_config) cannot shard quantized weights; use stage 2"
+        )
 
 
 def _check_takes_no_loading(setup: ModelSetup) -> None:

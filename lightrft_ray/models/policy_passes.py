@@ -8,10 +8,23 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 from transformers.utils.generic import ModelOutput
 
-from lightrft_ray.models.families import accepts, config_of, token_type_inputs, unwrapped
+from lightrft_ray.models.families import (
+    accepts,
+    config_of,
+    hugging_face_model,
+    token_type_inputs,
+    unwrapped,
+)
 from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
+from lightrft_ray.models.output_heads import (
+    has_fused_head,
+    head_log_probs,
+    logit_rule,
+    output_head,
+)
 from lightrft_ray.models.positions import PositionRule, TextPositions, position_rule
 from lightrft_ray.models.sequence_passes import (
     ActionCounts,
@@ -67,9 +80,9 @@ def policy_forward(
     The output has `action_entropy`, of the log-probs' shape, with `with_entropy`.
     """
     scored = make_pass(model, batch, pack=pack)
-    log_probs, entropy, output = _scored_log_probs(
-        model, scored, sampling, batch.media, whole_output=return_output
-    )
+    if not return_output and has_fused_head(unwrapped(model)):
+        return scored.scatter(_fused_log_probs(model, scored, sampling, batch.media))
+    log_probs, entropy, output = _whole_log_probs(model, scored, sampling, batch.media)
     if not return_output:
         return log_probs
     if with_entropy:
@@ -77,24 +90,33 @@ def policy_forward(
     return log_probs, output
 
 
-def _scored_log_probs(
-    model: nn.Module,
-    scored: SequencePass,
-    sampling: Sampling,
-    media: Mapping[str, Tensor],
-    *,
-    whole_output: bool,
+def _fused_log_probs(
+    model: nn.Module, scored: SequencePass, sampling: Sampling, media: Mapping[str, Tensor]
+) -> Tensor:
+    """(K,) log-probs by the backbone and its head: logits exist for a chunk of them at a time."""
+    inner = hugging_face_model(model)
+    states = inner.base_model(**_model_inputs(model, scored, media)).last_hidden_state
+    log_probs, _ = head_log_probs(
+        output_head(inner),
+        scored.select(states),
+        scored.labels,
+        temperature=sampling.temperature,
+        forbidden=sampling.forbidden_token_ids,
+        rule=logit_rule(inner.config),
+    )
+    return log_probs
+
+
+def _whole_log_probs(
+    model: nn.Module, scored: SequencePass, sampling: Sampling, media: Mapping[str, Tensor]
 ) -> tuple[Tensor, Tensor, ModelOutput]:
     """Log-probs and entropies (without gradient) in the result's shape, float32, and the output.
 
-    Logits exist for all tokens with `whole_output`, else only where a token is scored.
+    The output holds the logits of all tokens.
     """
-    places, kept = scored.columns, {}
-    if not whole_output and accepts(unwrapped(model), "logits_to_keep"):
-        kept["logits_to_keep"], places = torch.unique(scored.columns, return_inverse=True)
-    output = model(**_model_inputs(model, scored, media), **kept)
+    output = model(**_model_inputs(model, scored, media))
     distribution = sampled_distribution(
-        output.logits[scored.rows, places],
+        scored.select(output.logits),
         temperature=sampling.temperature,
         forbidden=sampling.forbidden_token_ids,
     )
@@ -113,6 +135,27 @@ def value_forward(
     return scored.scatter(head(states.float())[:, 0]), output
 
 
+def final_states(model: nn.Module, batch: Batch, *, pack: bool) -> Tensor:
+    """(B, H) hidden states of a backbone at each sample's last real token."""
+    scored = make_pass(model, batch, pack=pack)
+    states = model(**_model_inputs(model, scored, batch.media)).last_hidden_state
+    lengths = _sample_lengths(batch)
+    if scored.attention_mask is None:  # a packed row
+        return states[0, lengths.cumsum(0) - 1]
+    last = scored.attention_mask.shape[1] - 1 - scored.attention_mask.flip(1).argmax(dim=1)
+    return states[torch.arange(len(last), device=last.device), last]
+
+
+def _sample_lengths(batch: Batch) -> Tensor:
+    """(B,) real tokens of each sample."""
+    device = batch.sequences.device
+    if batch.packed_seq_lens is not None:
+        return torch.as_tensor(batch.packed_seq_lens, device=device)
+    if batch.attention_mask is None:
+        return torch.full((len(batch.sequences),), batch.sequences.shape[1], device=device)
+    return batch.attention_mask.bool().sum(dim=1)
+
+
 def _model_inputs(
     model: nn.Module, scored: SequencePass, media: Mapping[str, Tensor]
 ) -> dict[str, Tensor | bool | None]:
@@ -121,7 +164,12 @@ def _model_inputs(
     return {
         "input_ids": scored.input_ids,
         "attention_mask": scored.attention_mask,
-        **{name: value for name, value in optional.items() if accepts(inner, name)},
+        # Hugging Face models hand what they do not name on to the language model inside.
+        **{
+            name: value
+            for name, value in optional.items()
+            if isinstance(inner, PreTrainedModel) or accepts(inner, name)
+        },
         **token_type_inputs(inner, scored.input_ids),
         **media,
     }

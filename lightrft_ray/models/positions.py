@@ -1,8 +1,8 @@
 """Position ids of one sequence: 1-D for text models, M-RoPE for the Qwen2-VL families.
 
-M-RoPE (Qwen2-VL, arXiv 2409.12191; Qwen2.5-VL, arXiv 2502.13923) gives each token three ids:
-time, height and width. They are computed here and not by transformers, whose rule for videos that
-are longer in time than in space differs from the papers' and from vLLM's.
+M-RoPE (Qwen2-VL, arXiv 2409.12191; Qwen2.5-VL, 2502.13923; Qwen3-VL, 2511.21631) gives each token
+three ids: time, height and width. They are computed here and not by transformers, whose rule for
+videos that are longer in time than in space differs from the papers' and from vLLM's.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,8 @@ from torch import Tensor
 
 from lightrft_ray.config.errors import UserError
 
-_MROPE_FAMILIES = ("qwen2_vl", "qwen2_5_vl")
+_FRAME_BY_FRAME = ("qwen3_vl", "qwen3_vl_moe")
+_MROPE_FAMILIES = ("qwen2_vl", "qwen2_5_vl", *_FRAME_BY_FRAME)
 
 
 class PositionRule(Protocol):
@@ -42,6 +43,7 @@ class MRopePositions:
     video_token_id: int
     spatial_merge_size: int
     tokens_per_second: float | None = None  # of videos; None (Qwen2-VL): frames count as steps
+    frame_by_frame: bool = False  # Qwen3-VL: time stands in the text before each frame of a video
 
     def prompt_positions(self, token_ids: Tensor, media: Mapping[str, Tensor]) -> Tensor:
         """Ids (3, P); `media` may hold image_grid_thw, video_grid_thw and second_per_grid_ts.
@@ -64,9 +66,12 @@ class MRopePositions:
     ) -> list[tuple[int, tuple[int, int, int], float]]:
         """(first token, merged grid, time step) of each image and video, in token order."""
         blocks: list[tuple[int, tuple[int, int, int], float]] = []
+        videos = media.get("video_grid_thw")
+        if videos is not None and self.frame_by_frame:
+            videos = _frames(videos)
         for token, grids, steps in (
             (self.image_token_id, media.get("image_grid_thw"), None),
-            (self.video_token_id, media.get("video_grid_thw"), media.get("second_per_grid_ts")),
+            (self.video_token_id, videos, media.get("second_per_grid_ts")),
         ):
             where = torch.nonzero(token_ids == token).flatten().tolist()
             used = 0
@@ -86,6 +91,13 @@ class MRopePositions:
         if token == self.image_token_id or self.tokens_per_second is None:
             return 1.0
         return self.tokens_per_second * (1.0 if seconds is None else float(seconds[number]))
+
+
+def _frames(grids: Tensor) -> Tensor:
+    """(Σ t, 3) grids of single frames, from the videos' (videos, 3)."""
+    frames = grids.repeat_interleave(grids[:, 0], dim=0)
+    frames[:, 0] = 1
+    return frames
 
 
 def _grid_positions(grid: tuple[int, int, int], time_step: float) -> Tensor:
@@ -121,4 +133,5 @@ def position_rule(hf_config: object) -> PositionRule:
         video_token_id=hf_config.video_token_id,  # type: ignore[attr-defined]
         spatial_merge_size=vision.spatial_merge_size,
         tokens_per_second=getattr(vision, "tokens_per_second", None),
+        frame_by_frame=family in _FRAME_BY_FRAME,
     )

@@ -1,22 +1,25 @@
 """Rows of a forward pass, built from prompt groups.
 
-A group is one prompt and the responses sampled from it. In the layout ``shared_prefix`` a row is
-[prompt, response 1, …, response n]: every response attends to the prompt and to itself, and its
-positions go on from the prompt's end, so that the prompt and its images are computed once for all
-n. The results equal those of n separate rows. In ``padded`` each sample has a row of its own, as
-every model family and attention kernel can run it.
+A group is one prompt and the responses sampled from it. In the layout ``shared_prefix`` one row
+holds [prompt, response 1, …, response n] of every group: each response attends to its prompt and to
+itself, and its positions go on from the prompt's end, so that the prompt and its images are
+computed once for all n. In ``packed`` the row holds whole samples one behind another. Neither
+computes anything for padding. In ``padded`` each sample has a row of its own, as every model family
+can run it. All three give the same results.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from lightrft_ray.models.positions import PositionRule
+from lightrft_ray.models.row_attention import RowAttention
 
-RowLayout = Literal["shared_prefix", "padded"]
+RowLayout = Literal["shared_prefix", "packed", "padded"]
 
 
 @dataclass(frozen=True)
@@ -31,25 +34,21 @@ class PromptGroup:
     responses: Sequence[Tensor]
     media: Mapping[str, Tensor]
 
-    @property
-    def token_count(self) -> int:
-        """Tokens of a shared-prefix row."""
-        return len(self.prompt_ids) + sum(len(response) for response in self.responses)
-
 
 @dataclass(frozen=True)
 class Rows:
     """Model inputs of a micro-batch and where its actions are.
 
     `input_ids` (R, T); `position_ids` (R, T), or (4, R, T) for M-RoPE (text positions first);
-    `attention_mask` (R, 1, T, T) bool, or (R, T) in the padded layout. `action_columns` (N, A)
-    indexes the R·T hidden states that predict `action_ids` (N, A); `action_mask` (N, A) is False
-    behind the end of a response. N samples, in the order of groups and responses.
+    `attention` is an (R, T) mask of padding, or says who sees whom in the single row of the other
+    layouts. `action_columns` (N, A) indexes the R·T hidden states that predict `action_ids` (N, A);
+    `action_mask` (N, A) is False behind the end of a response. N samples, in the order of groups
+    and responses.
     """
 
     input_ids: Tensor
     position_ids: Tensor
-    attention_mask: Tensor
+    attention: Tensor | RowAttention
     media: Mapping[str, Tensor]
     action_columns: Tensor
     action_ids: Tensor
@@ -57,10 +56,15 @@ class Rows:
 
     def to(self, device: torch.device) -> "Rows":
         """The same rows on another device."""
-        moved = {
-            name: value.to(device) for name, value in vars(self).items() if torch.is_tensor(value)
-        }
-        return replace(self, media={k: v.to(device) for k, v in self.media.items()}, **moved)
+        return Rows(
+            input_ids=self.input_ids.to(device),
+            position_ids=self.position_ids.to(device),
+            attention=self.attention.to(device),
+            media={name: value.to(device) for name, value in self.media.items()},
+            action_columns=self.action_columns.to(device),
+            action_ids=self.action_ids.to(device),
+            action_mask=self.action_mask.to(device),
+        )
 
 
 def build_rows(
@@ -69,27 +73,27 @@ def build_rows(
     """Rows for a micro-batch of groups. Raises ValueError for an empty response."""
     if any(len(response) == 0 for group in groups for response in group.responses):
         raise ValueError("a response has no tokens: at least its stop token is one")
-    if layout == "padded":
+    if layout != "shared_prefix":
         groups = [
             replace(group, responses=[response]) for group in groups for response in group.responses
         ]
     rows = [_Row(group, positions) for group in groups]
+    media = _concatenate_media([group.media for group in groups])
+    if layout != "padded":
+        return _one_row(rows, media, packed=layout == "packed")
     width = max(len(row.token_ids) for row in rows)
-    if layout == "padded":
-        attention_mask = torch.stack([_pad(torch.ones_like(r.token_ids), width, 0) for r in rows])
-    else:
-        attention_mask = torch.stack([row.attention(width) for row in rows])[:, None]
+    starts = [number * width for number in range(len(rows))]
     return Rows(
         input_ids=torch.stack([_pad(row.token_ids, width, pad_token_id) for row in rows]),
-        position_ids=_stack_positions([row.position_ids for row in rows], width),
-        attention_mask=attention_mask,
-        media=_concatenate_media([group.media for group in groups]),
-        **_actions(rows, width),
+        position_ids=_axes(torch.stack([_pad(row.position_ids, width, 0) for row in rows], dim=1)),
+        attention=torch.stack([_pad(torch.ones_like(row.token_ids), width, 0) for row in rows]),
+        media=media,
+        **_actions(rows, starts),
     )
 
 
 class _Row:
-    """The tokens of one row: the prompt is segment 0, response i is segment i + 1."""
+    """The tokens of one group, or of one sample."""
 
     def __init__(self, group: PromptGroup, positions: PositionRule) -> None:
         prompt = group.prompt_ids
@@ -97,25 +101,12 @@ class _Row:
         after = int(prompt_positions.max()) + 1
         self.prompt_length = len(prompt)
         self.responses = group.responses
-        lengths = torch.tensor([len(prompt), *(len(r) for r in group.responses)])
         self.token_ids = torch.cat([prompt, *group.responses])
-        self.segments = torch.arange(len(lengths)).repeat_interleave(lengths)
         steps = torch.cat([torch.arange(len(r)) for r in group.responses])
         response_positions = (steps + after).expand(len(prompt_positions), -1)
         axes = torch.cat([prompt_positions, response_positions], dim=1)
         text = torch.cat([torch.arange(len(prompt)), steps + len(prompt)])
         self.position_ids = axes if len(axes) == 1 else torch.cat([text[None], axes])
-
-    def attention(self, width: int) -> Tensor:
-        """(T, T) bool: True where the row's token may attend to the column's.
-
-        Padding attends to itself alone: a row without any column would give NaN in softmax.
-        """
-        length = len(self.token_ids)
-        same = self.segments[:, None] == self.segments[None]
-        allowed = torch.eye(width, dtype=torch.bool)
-        allowed[:length, :length] = (same | (self.segments == 0)[None]).tril()
-        return allowed
 
     def action_columns(self) -> list[Tensor]:
         """For each response, the tokens that predict it: the prompt's last, then its own."""
@@ -127,8 +118,32 @@ class _Row:
         return columns
 
 
-def _actions(rows: Sequence[_Row], width: int) -> dict[str, Tensor]:
-    columns = [c + i * width for i, row in enumerate(rows) for c in row.action_columns()]
+def _one_row(rows: Sequence[_Row], media: Mapping[str, Tensor], *, packed: bool) -> Rows:
+    """All groups one behind another; packed samples are causal as a whole."""
+    lengths = [len(row.token_ids) for row in rows]
+    starts = [stop - length for stop, length in zip(accumulate(lengths), lengths, strict=True)]
+    if packed:
+        attention = RowAttention.of_groups([(length, ()) for length in lengths])
+    else:
+        attention = RowAttention.of_groups(
+            [(row.prompt_length, [len(response) for response in row.responses]) for row in rows]
+        )
+    return Rows(
+        input_ids=torch.cat([row.token_ids for row in rows])[None],
+        position_ids=_axes(torch.cat([row.position_ids for row in rows], dim=1)[:, None]),
+        attention=attention,
+        media=media,
+        **_actions(rows, starts),
+    )
+
+
+def _actions(rows: Sequence[_Row], starts: Sequence[int]) -> dict[str, Tensor]:
+    """`starts` says where the rows' tokens begin among all of the pass."""
+    columns = [
+        column + start
+        for row, start in zip(rows, starts, strict=True)
+        for column in row.action_columns()
+    ]
     responses = [response for row in rows for response in row.responses]
     longest = max(len(response) for response in responses)
     lengths = torch.tensor([len(response) for response in responses])
@@ -144,13 +159,28 @@ def _pad(tensor: Tensor, length: int, value: int) -> Tensor:
     return torch.nn.functional.pad(tensor, (0, length - tensor.shape[-1]), value=value)
 
 
-def _stack_positions(positions: Sequence[Tensor], width: int) -> Tensor:
+def _axes(positions: Tensor) -> Tensor:
     """(R, T) from one axis, (axes, R, T) from several."""
-    stacked = torch.stack([_pad(p, width, 0) for p in positions], dim=1)
-    return stacked[0] if len(stacked) == 1 else stacked
+    return positions[0] if len(positions) == 1 else positions
 
 
 def _concatenate_media(media: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
     """Join the groups' media inputs along their first dimension, in row order."""
     names = sorted({name for inputs in media for name in inputs})
-    return {name: torch.cat([m[name] for m in media if name in m]) for name in names}
+    return {name: concatenate_padded([m[name] for m in media if name in m]) for name in names}
+
+
+def concatenate_padded(parts: Sequence[Tensor]) -> Tensor:
+    """Along the first dimension; the others get zeros up to the largest.
+
+    Families that cut an image into tiles take all-zero ones for padding.
+    """
+    sizes = [max(part.shape[axis] for part in parts) for axis in range(1, parts[0].dim())]
+    return torch.cat([_widened(part, sizes) for part in parts])
+
+
+def _widened(part: Tensor, sizes: Sequence[int]) -> Tensor:
+    missing = [size - own for size, own in zip(sizes, part.shape[1:], strict=True)]
+    if not any(missing):
+        return part
+    return torch.nn.functional.pad(part, [n for extra in reversed(missing) for n in (0, extra)])

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.utils.generic import ModelOutput
 
-from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
+from lightrft_ray.models.families import hugging_face_model, media_inputs, token_type_inputs
+from lightrft_ray.models.output_heads import head_log_probs, logit_rule, output_head
+from lightrft_ray.models.routers import router_loss
+from lightrft_ray.models.row_inputs import (
+    attention_inputs,
+    check_attention_ran,
+    use_row_attention,
+)
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.value_head import new_value_head
 
@@ -26,25 +34,39 @@ class TokenPolicy(nn.Module):
     def __init__(self, model: PreTrainedModel) -> None:
         super().__init__()
         self.model = model
+        self._logit_rule = logit_rule(model.config)
+        use_row_attention(model)
 
     def forward(
-        self, rows: Rows, sampling: Sampling, *, trains_entropy: bool = False
-    ) -> tuple[Tensor, Tensor]:
+        self,
+        rows: Rows,
+        sampling: Sampling,
+        *,
+        trains_entropy: bool = False,
+        with_router_loss: bool = False,
+    ) -> tuple[Tensor, ...]:
         """Log-probs (N, A) float32 of the actions and entropies (N, A).
 
-        Both are 0 behind a response's end. Logits exist only for the actions. Entropies have a
-        gradient only with `trains_entropy`, as it keeps one more (actions, vocabulary) tensor.
+        Both are 0 behind a response's end. Logits exist for a chunk of the actions at a time.
+        Entropies have a gradient only with `trains_entropy`. The third tensor `with_router_loss` is
+        that of `routers.router_loss`.
         """
-        hidden = _action_hidden_states(self.model.base_model, rows, self.model.dtype)
-        head = self.model.get_output_embeddings()
-        distribution = sampled_distribution(
-            head(hidden),
+        wanted = {"output_router_logits": True} if with_router_loss else {}
+        backbone = hugging_face_model(self.model.base_model)
+        hidden, output = _action_hidden_states(backbone, rows, self.model.dtype, **wanted)
+        log_probs, entropy = head_log_probs(
+            output_head(self.model),
+            hidden,
+            rows.action_ids[rows.action_mask],
             temperature=sampling.temperature,
             forbidden=sampling.forbidden_token_ids,
+            rule=self._logit_rule,
+            trains_entropy=trains_entropy,
         )
-        log_probs = token_log_probs(distribution, rows.action_ids[rows.action_mask])
-        entropy = token_entropy(distribution if trains_entropy else distribution.detach())
-        return _to_actions(log_probs, rows), _to_actions(entropy, rows)
+        per_action = _to_actions(log_probs, rows), _to_actions(entropy, rows)
+        if not with_router_loss:
+            return per_action
+        return *per_action, router_loss(output["router_logits"], rows, self.model.config)
 
 
 class TokenCritic(nn.Module):
@@ -53,40 +75,38 @@ class TokenCritic(nn.Module):
     def __init__(self, backbone: PreTrainedModel, seed: int) -> None:
         super().__init__()
         self.backbone = backbone
+        use_row_attention(backbone)
         self.value_head = new_value_head(backbone, torch.Generator().manual_seed(seed))
 
     def forward(self, rows: Rows) -> Tensor:
         """Values (N, A) float32, 0 behind a response's end."""
-        hidden = _action_hidden_states(self.backbone, rows, self.backbone.dtype)
+        hidden, _ = _action_hidden_states(self.backbone, rows, self.backbone.dtype)
         return _to_actions(self.value_head(hidden.float())[:, 0], rows)
 
 
-def _action_hidden_states(backbone: nn.Module, rows: Rows, dtype: torch.dtype) -> Tensor:
+def _action_hidden_states(
+    backbone: PreTrainedModel, rows: Rows, dtype: torch.dtype, **wanted: bool
+) -> tuple[Tensor, ModelOutput]:
     """Hidden states (M, H) that predict the M real actions, in row-major order of (N, A).
 
-    `dtype` is the one that the backbone computes in.
+    `dtype` is the one that the backbone computes in. Its output comes with them, and holds what is
+    `wanted`.
     """
     output = backbone(
+        **wanted,
         input_ids=rows.input_ids,
-        attention_mask=_model_mask(rows.attention_mask, dtype),
         position_ids=rows.position_ids,
         use_cache=False,
-        **rows.media,
+        **attention_inputs(backbone, rows.attention, dtype),
+        **token_type_inputs(backbone, rows.input_ids),
+        **media_inputs(backbone, rows.media),
     )
+    check_attention_ran(backbone, rows.attention)
     columns = rows.action_columns[rows.action_mask]
     # Not by [columns]: the samples of a group share the prompt's last column, and the backward pass
     # of indexing adds them up in whatever order threads come. index_select adds in order.
-    return output.last_hidden_state.flatten(0, 1).index_select(0, columns)
-
-
-def _model_mask(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """(R, 1, T, T) masks as numbers to add to the scores; (R, T) masks of padding as they are.
-
-    SDPA would take booleans, but eager attention adds whatever it gets.
-    """
-    if mask.dim() == 2:
-        return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+    hidden = output.last_hidden_state.flatten(0, 1).index_select(0, columns)
+    return hidden, output
 
 
 def _to_actions(values: Tensor, rows: Rows) -> Tensor:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.observe.names import METRICS, Record, check_record
+from lightrft_ray.observe.names import Record, check_record, in_table_order
 from lightrft_ray.observe.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -19,7 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class MetricsLog:
-    """Appends one JSON object a step to metrics.jsonl; a resumed run goes on in the same file.
+    """Appends one JSON object a step to metrics.jsonl.
+
+    A resumed run goes on in the same file: records of steps past `after_step`, where it is given,
+    are removed first, for they will be written again.
 
     A disk that refuses metrics.jsonl is an OSError, for checkpoints would fail on it as well.
     TensorBoard is a convenience: when it fails, `report` gets one line and the run goes on without.
@@ -30,9 +33,12 @@ class MetricsLog:
         output_dir: Path,
         use_tensorboard: bool = False,
         report: Callable[[str], None] = logger.warning,
+        after_step: int | None = None,
     ) -> None:
         folder = RunFolder(output_dir)
         _cut_unfinished_line(folder.metrics)
+        if after_step is not None:
+            _cut_records_after(folder.metrics, after_step)
         self._file = folder.metrics.open("a", encoding="utf-8")
         self._tensorboard_dir = folder.tensorboard if use_tensorboard else None
         self._tensorboard: TensorBoardEvents | None = None
@@ -55,11 +61,19 @@ class MetricsLog:
         Raises ValueError when the record has no step or a name that `names.METRICS` lacks.
         """
         check_record(record)
-        ordered = {name: record[name] for name in METRICS if name in record}
+        ordered = {name: record[name] for name in in_table_order(record)}
         finite = {name: x if math.isfinite(x) else None for name, x in ordered.items()}
         self._file.write(json.dumps(finite, allow_nan=False) + "\n")
         self._file.flush()
         self._track(ordered)
+
+    def rewind(self, after_step: int) -> None:
+        """Forget the records of steps past `after_step`: they will be written again."""
+        path = Path(self._file.name)
+        self.close()
+        _cut_records_after(path, after_step)
+        self._file = path.open("a", encoding="utf-8")
+        self._tensorboard = None  # a new file of events tells TensorBoard to forget them as well
 
     def close(self) -> None:
         """Close the files; a second call does nothing."""
@@ -122,3 +136,15 @@ def _cut_unfinished_line(path: Path) -> None:
         return
     with path.open("rb+") as file:
         file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _cut_records_after(path: Path, step: int) -> None:
+    """Drop the records of later steps, whole or not at all."""
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    records = [(line, _parse(line)) for line in lines]
+    kept = [line for line, record in records if record is not None and record["step"] <= step]
+    beside = path.with_name(f".{path.name}.tmp")
+    beside.write_text("".join(kept), encoding="utf-8")
+    beside.replace(path)

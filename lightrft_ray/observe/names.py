@@ -5,7 +5,7 @@ its record holds the first evaluation and the first publish, and no reward. A na
 here cannot be logged, so that every curve a person meets has a unit and a meaning.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 Record = Mapping[str, float]
@@ -23,10 +23,11 @@ class Metric(NamedTuple):
     direction: Direction
 
 
-PHASES = ("generate", "score", "assemble", "train", "publish", "eval")
-ROLES = ("driver", "generator", "reference", "critic", "reward", "learner")
+PHASES = ("generate", "score", "assemble", "train", "publish", "eval", "save")
+ROLES = ("driver", "generator", "reference", "critic", "reward", "reward_model", "learner")
 
-_TIMING_PREFIXES = ("time/", "speed/", "memory/")
+_OF_A_SET = ("accuracy", "pass_at_k", "samples")
+_TIMING_PREFIXES = ("time/", "speed/", "memory/", "reward/latency/")
 
 METRICS: dict[str, Metric] = {
     "step": Metric("steps", "training step; 0 is the state before training", "none"),
@@ -69,6 +70,9 @@ METRICS: dict[str, Metric] = {
     "reward/failed": Metric(
         "samples", "samples without a reward: masked out of the loss, never scored 0", "down"
     ),
+    "reward/length_shaping_mean": Metric(
+        "reward", "mean change of the rewards by length_shaping", "none"
+    ),
     "reward/clipped_fraction": Metric("fraction", "rewards outside reward_clip_range", "down"),
     "reward/overlong_penalty_mean": Metric(
         "reward", "mean penalty of long responses, to be added to the reward", "up"
@@ -88,6 +92,14 @@ METRICS: dict[str, Metric] = {
         "nats", "estimated KL between the policy before and after the step's updates", "none"
     ),
     "policy/entropy": Metric("nats", "mean entropy of the next-token distribution", "none"),
+    "policy/ptx_loss": Metric(
+        "nats", "mean -log-prob of a demonstrated token (pretrain_data), before ptx_coef", "down"
+    ),
+    "policy/aux_loss": Metric(
+        "1",
+        "load-balancing loss of the experts, before aux_loss_coef; balanced: experts a token",
+        "down",
+    ),
     "policy/grad_norm": Metric("norm", "policy gradient norm before clipping", "none"),
     "policy/learning_rate": Metric("1", "policy learning rate of the step's last update", "none"),
     "policy/skipped_updates": Metric(
@@ -96,6 +108,7 @@ METRICS: dict[str, Metric] = {
     "value/loss": Metric("loss", "value loss", "down"),
     "value/clip_fraction": Metric("fraction", "values whose change was clipped", "none"),
     "value/grad_norm": Metric("norm", "critic gradient norm before clipping", "none"),
+    "value/learning_rate": Metric("1", "critic learning rate of the step's last update", "none"),
     "value/skipped_updates": Metric(
         "updates", "critic updates left out because the loss or gradient was not finite", "down"
     ),
@@ -125,14 +138,31 @@ METRICS: dict[str, Metric] = {
     ),
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),
+    "data/passed_over": Metric(
+        "prompts", "turns of prompts passed over as too easy or too hard, since the start", "none"
+    ),
+    "data/pass_rate_mean": Metric(
+        "fraction", "mean over the prompts seen of their running share of correct samples", "up"
+    ),
     "eval/accuracy": Metric("fraction", "held-out accuracy, decoded greedily", "up"),
+    "eval/pass_at_k": Metric(
+        "fraction",
+        "held-out prompts of which one of the k samples passes: reward 0.5 or more",
+        "up",
+    ),
     "eval/samples": Metric("samples", "held-out samples evaluated", "none"),
+    "eval/accuracy/LABEL": Metric("fraction", "held-out accuracy of the prompts of a label", "up"),
+    "eval/SET/accuracy": Metric("fraction", "accuracy on a set of evaluation.eval_sets", "up"),
+    "eval/SET/pass_at_k": Metric("fraction", "prompts of that set of which a sample passes", "up"),
+    "eval/SET/samples": Metric("samples", "samples of that set", "none"),
+    "eval/SET/accuracy/LABEL": Metric("fraction", "accuracy on a label's prompts of it", "up"),
     "time/generate": Metric("s", "waiting for rollouts", "down"),
     "time/score": Metric("s", "rewards, reference log-probs and values", "down"),
     "time/assemble": Metric("s", "making experience of scored samples", "down"),
     "time/train": Metric("s", "forward, backward and optimizer", "down"),
     "time/publish": Metric("s", "moving new weights to the generators", "down"),
     "time/eval": Metric("s", "evaluation on held-out prompts", "down"),
+    "time/save": Metric("s", "copying what a checkpoint keeps; it is written later", "down"),
     "time/step": Metric("s", "the whole step by the wall clock, evaluation included", "down"),
     "speed/samples_per_second": Metric("samples/s", "samples over the step's time", "up"),
     "speed/tokens_per_second": Metric("tokens/s", "response tokens over the step's time", "up"),
@@ -144,6 +174,54 @@ METRICS: dict[str, Metric] = {
     },
 }
 
+_NAME = "NAME"
+
+FAMILIES: dict[str, Metric] = {
+    "reward/component/NAME": Metric(
+        "reward", "mean of one of a recipe's rewards, or of a part of it, without its weight", "up"
+    ),
+    "reward/failed_fraction/NAME": Metric(
+        "fraction", "samples that this source of rewards failed on, since the start", "down"
+    ),
+    **{
+        f"reward/latency/NAME/p{percent}": Metric(
+            "ms", f"{percent} % of this source's answers took no longer", "down"
+        )
+        for percent in (50, 95, 99)
+    },
+}
+"""Metrics of which a run has one for each of its rewards, whose name stands for NAME."""
+
+
+def documented_as(name: str) -> str:
+    """The name in the table of a metric whose own name holds that of a reward, a set or a label."""
+    section, *parts = name.split("/")
+    if name in METRICS:
+        return name
+    if section == "eval":
+        return _of_evaluation(parts)
+    return next((family for family in FAMILIES if _is_of(family, name)), name)
+
+
+def _is_of(family: str, name: str) -> bool:
+    head, tail = family.split(_NAME)
+    longer = len(name) > len(head) + len(tail)
+    return name.startswith(head) and name.endswith(tail) and longer
+
+
+def _of_evaluation(parts: list[str]) -> str:
+    if parts[0] not in _OF_A_SET:
+        parts[0] = "SET"
+    if parts[-2:-1] == ["accuracy"]:
+        parts[-1] = "LABEL"
+    return "/".join(["eval", *parts])
+
+
+def in_table_order(names: Iterable[str]) -> list[str]:
+    """The names as the tables have them, those of one entry by the alphabet."""
+    places = {name: place for place, name in enumerate([*METRICS, *FAMILIES])}
+    return sorted(names, key=lambda name: (places[documented_as(name)], name))
+
 
 def is_timing(name: str) -> bool:
     """Whether `name` may differ between two runs with the same seed; all others must not."""
@@ -154,7 +232,8 @@ def check_record(record: Record) -> None:
     """Raise ValueError when `record` lacks "step" or holds a name the table does not explain."""
     if "step" not in record:
         raise ValueError("a step record needs the name 'step'")
-    unknown = [name for name in record if name not in METRICS]
+    known = METRICS.keys() | FAMILIES.keys()
+    unknown = [name for name in record if documented_as(name) not in known]
     if unknown:
         raise ValueError(f"undocumented metric names {unknown}: add them to observe/names.py")
 
@@ -164,6 +243,6 @@ def glossary() -> str:
     better = {"up": "higher", "down": "lower", "none": ""}
     rows = [
         f"| `{name}` | {metric.unit} | {metric.meaning} | {better[metric.direction]} |"
-        for name, metric in METRICS.items()
+        for name, metric in (METRICS | FAMILIES).items()
     ]
     return "\n".join(["| name | unit | meaning | better |", "|---|---|---|---|", *rows]) + "\n"

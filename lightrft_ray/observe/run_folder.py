@@ -12,13 +12,15 @@ _CONFIG = "config.yaml"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 _CURVES = "curves.png"
+_EVALUATION = "evaluation.json"
 _TENSORBOARD = "tensorboard"
 _CHECKPOINT = "hf_checkpoint"
 _SKIPPED_UPDATES = "skipped_updates"
+_CHECKPOINTS = "checkpoints"
 
 # Overwriting removes these and nothing else, whatever more a person keeps in the folder.
-_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES)
-_DIRECTORIES = (_TENSORBOARD, _CHECKPOINT, _SKIPPED_UPDATES)
+_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES, _EVALUATION)
+_DIRECTORIES = (_TENSORBOARD, _CHECKPOINT, _CHECKPOINTS, _SKIPPED_UPDATES)
 
 
 @dataclass(frozen=True)
@@ -44,9 +46,19 @@ class RunFolder:
             folder._remove_run()
         elif folder.config.exists() or folder.metrics.exists():
             raise UserError(
-                f"{folder.path} already holds a run: choose another --output_dir, "
-                "or set --overwrite_output true to replace it"
+                f"{folder.path} already holds a run: choose another --output_dir, set "
+                "--overwrite_output true to replace it, or --resume auto to go on with it"
             )
+        return folder
+
+    @classmethod
+    def reopen(cls, output_dir: str | Path) -> Self:
+        """The folder of a run that is gone on with; made where there is none.
+
+        Raises UserError where it is a file and where it cannot be made or written.
+        """
+        folder = cls(Path(output_dir))
+        _make_writable(folder.path)
         return folder
 
     @property
@@ -68,6 +80,11 @@ class RunFolder:
     def curves(self) -> Path:
         """The plot of reward and held-out accuracy (PNG)."""
         return self.path / _CURVES
+
+    @property
+    def evaluation(self) -> Path:
+        """The metrics of the latest run that only evaluated (JSON)."""
+        return self.path / _EVALUATION
 
     @property
     def tensorboard(self) -> Path:

@@ -4,7 +4,7 @@ It runs in the engine's worker processes. vLLM repacks linear weights after load
 are loaded between `initialize_layerwise_reload` and `finalize_layerwise_reload`.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -24,9 +24,11 @@ from vllm.model_executor.model_loader.reload import (
     initialize_layerwise_reload,
 )
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
+from vllm.model_executor.models.utils import WeightsMapper
 
 from lightrft_ray.sync.buckets import BucketSpec, unpack_bucket, verify_checksum
 from lightrft_ray.sync.shared_buffer import read_block
+from lightrft_ray.sync.weight_source import JOINED
 
 _NAMED_AT_MOST = 5
 
@@ -39,7 +41,9 @@ class _LoadsWeights(Protocol):
 
 @dataclass
 class ObjectStoreInitInfo(WeightTransferInitInfo):
-    """The transport needs no rendezvous."""
+    """`left_out` are Hugging Face names of weights that no update brings: they never change."""
+
+    left_out: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -58,9 +62,10 @@ class ObjectStoreWeightTransferEngine(
     init_info_cls = ObjectStoreInitInfo
     update_info_cls = ObjectStoreUpdateInfo
 
-    def init_transfer_engine(self, init_info: ObjectStoreInitInfo) -> None:  # noqa: ARG002
+    def init_transfer_engine(self, init_info: ObjectStoreInitInfo) -> None:
         """Remember which parameters an update must write."""
-        self._expected = {name for name, _ in self.model.named_parameters()}
+        own = {name for name, _ in self.model.named_parameters()}
+        self._expected = own - own_names(self.model, init_info.left_out)
 
     def start_weight_update(self) -> None:
         """Begin an update: layers wait for their weights."""
@@ -93,6 +98,27 @@ class ObjectStoreWeightTransferEngine(
 
     def shutdown(self) -> None:
         """Nothing is held between updates."""
+
+
+def own_names(model: nn.Module, names: Sequence[str]) -> set[str]:
+    """What a model of vLLM's calls, or would call, the parameters with these Hugging Face names."""
+    mapper: WeightsMapper | None = getattr(model, "hf_to_vllm_mapper", None)
+    mapped = list(names) if mapper is None else mapper.apply_list(list(names))
+    wholes = {part: whole for whole, parts in JOINED.items() for part in parts}
+    experts = {_experts_of(name) for name in mapped} - {""}
+    of_experts = {own for own, _ in model.named_parameters() if _experts_of(own) in experts}
+    return {*mapped, *(_joined(name, wholes) for name in mapped), *of_experts}
+
+
+def _experts_of(name: str) -> str:
+    """Where the experts lie that a parameter belongs to; "" if to none."""
+    before, experts, _ = name.partition(".experts.")
+    return before if experts else ""
+
+
+def _joined(name: str, wholes: Mapping[str, str]) -> str:
+    parts = name.split(".")
+    return ".".join([*parts[:-2], *(wholes.get(part, part) for part in parts[-2:])])
 
 
 def _incomplete_layers(model: nn.Module) -> list[str]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+
+from torch import Tensor
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.trainer.assemble import Scores, assemble_experience
@@ -38,10 +41,12 @@ class Assembler:
     def assemble(self, samples: SamplesVL, scores: Scores) -> Assembled:
         """The experience of batched samples; see `assemble_experience`."""
         algorithm = self._config.algorithm
-        shaped = self._shaper.shape(scores.rewards, samples.response_length)
-        scores = replace(scores, shaped_rewards=shaped.rewards)
         if not self._config.reward.mask_truncated:
             scores = replace(scores, is_truncated=None)
+        shaped = self._shaper.shape(
+            _used_rewards(scores), samples.response_length, scores.group_ids
+        )
+        scores = replace(scores, shaped_rewards=shaped.rewards)
         experience = assemble_experience(samples, scores, algorithm, kl_coef=self.kl_coef)
         if scores.rollout_log_probs is None:
             return Assembled(experience, shaped.metrics)
@@ -62,3 +67,10 @@ class Assembler:
         """Continues from `state_dict()`."""
         self._kl.load_state_dict(state["kl"])
         self._shaper.load_state_dict(state["rewards"])
+
+
+def _used_rewards(scores: Scores) -> Tensor:
+    """(B,) rewards, NaN where a sample is masked, so that it has no part in any statistics."""
+    if scores.is_truncated is None:
+        return scores.rewards
+    return scores.rewards.masked_fill(scores.is_truncated, math.nan)

@@ -31,15 +31,16 @@ from lightrft_ray.trainer.local_generation import (
     score_at,
 )
 from lightrft_ray.trainer.local_scoring import LocalModels, score_samples
-from lightrft_ray.trainer.prompt_inputs import PromptImages, encode_prompts
+from lightrft_ray.trainer.prompt_inputs import PromptMedia, encode_prompts
 from lightrft_ray.trainer.reward_sources import reward_source
-from lightrft_ray.trainer.rollout_advantages import add_advantages
+from lightrft_ray.trainer.rollout_advantages import add_advantages, process_totals
 from lightrft_ray.trainer.rollout_shaping import (
     group_ids_of,
     informative_rows,
     select_samples,
     shaped_rewards,
 )
+from lightrft_ray.trainer.sample_checks import check_finite, check_placeholders
 from lightrft_ray.trainer.sample_layouts import batched, samples_to
 from lightrft_ray.trainer.shaping import RunningRewardNormalizer
 
@@ -60,12 +61,13 @@ class KLController(Protocol):
 
 
 class NaiveExperienceMakerVL:
-    """Generates, scores and turns samples of text and images into experience.
+    """Generates, scores and turns samples of text, images and videos into experience.
 
     `actor` and `initial_model` are actors or Hugging Face models. Critic, reference, reward model
     and KL controller may be None where the estimator and the rewards do without. `strategy` is what
-    `experience_settings` takes. Rewards come from one of `reward_model`, a ``.py`` file with
-    `reward_func` in `remote_rm_url`, and `reward_fn`, which is called as `rewards.functions` says.
+    `experience_settings` takes. Rewards come from one of `reward_model`, `remote_rm_url`, which is
+    a ``.py`` file with `reward_func` or the addresses of a service (grpc:// or http://), and
+    `reward_fn`, which is called as `rewards.functions` says.
     """
 
     def __init__(  # noqa: PLR0917 - the documented interface
@@ -91,7 +93,7 @@ class NaiveExperienceMakerVL:
         self.prompt_max_len = prompt_max_len
         self.kl_controller = kl_controller
         self.reward_normalizer = RunningRewardNormalizer()
-        self._rewards = reward_source(reward_model, remote_rm_url, reward_fn)
+        self._rewards = reward_source(reward_model, remote_rm_url, reward_fn, decode=self._text)
         self._max_new_tokens = self.settings.max_new_tokens
 
     def tokenize_fn(
@@ -113,14 +115,15 @@ class NaiveExperienceMakerVL:
     def processor_fn(
         self,
         texts: list[str],
-        images: Sequence[PromptImages] | None,
+        images: Sequence[PromptMedia] | None,
         max_length: int,
         padding: bool = True,
         device: torch.device | str | None = None,
     ) -> dict[str, Tensor] | list[dict[str, Tensor]]:
-        """Model inputs of texts with their images: one batch, or without `padding` one a text.
+        """Model inputs of texts with their media: one batch, or without `padding` one a text.
 
-        An entry of `images` is an image, a list of them, or None. Errors as in `tokenize_fn`.
+        An entry of `images` is an image, a `prompt_inputs.Video`, a list of these, or None. Errors
+        as in `tokenize_fn`.
         """
         prompts = encode_prompts(texts, images, max_length, self.tokenizer, self.processor)
         if padding:
@@ -131,14 +134,15 @@ class NaiveExperienceMakerVL:
     def generate_samples(
         self,
         all_prompts: list[str],
-        all_images: Sequence[PromptImages] | None,
+        all_images: Sequence[PromptMedia] | None,
         all_references: list[str] | None,
         all_labels: list[str] | None,
         **generate_kwargs: Any,
     ) -> list[SamplesVL]:
         """Batches of at most `micro_rollout_batch_size` samples, prompt after prompt.
 
-        Each prompt has `n_samples_per_prompt` samples and goes through the processor once. Keywords
+        Each prompt has `n_samples_per_prompt` samples and goes through the processor once; what it
+        shows, its entry in `all_images`, is what `processor_fn` takes. Keywords
         are those of the actor's `generate`, and `gamma` and `lambd`, which mean nothing here. A
         `temperature` becomes the one that actor and reference score at.
         """
@@ -183,16 +187,17 @@ class NaiveExperienceMakerVL:
         `info` holds, an entry a sample: `reward` (NaN where it failed), `kl` (mean), token counts
         `response_length`, `total_length` and `num_actions`, and the samples' counts of media,
         prompts, references, labels and texts. Raises ValueError for samples that do not fit
-        together: it names the field and both numbers.
+        together: it names the field, the prompt and both numbers.
         """
         checked = samples_to(batched(samples, self._pad_token_id), self._device)
+        check_placeholders(checked, self.actor)
         models = LocalModels(self.actor, self.critic, self.initial_model, self._rewards)
         return score_samples(checked, models, self.settings.algorithm)
 
     def make_experience_list(
         self,
         all_prompts: str | list[str],
-        all_images: Sequence[PromptImages] | None,
+        all_images: Sequence[PromptMedia] | None,
         all_references: list[str] | None,
         all_labels: list[str] | None,
         **generate_kwargs: Any,
@@ -235,12 +240,14 @@ class NaiveExperienceMakerVL:
         shaped = shaped_rewards(
             rewards,
             lengths,
+            groups,
             self.settings,
             self.reward_normalizer,
             max_length=self._max_new_tokens,
         )
         if self.settings.dynamic_sampling:
-            keep = informative_rows(rewards, groups)
+            totals = rewards + torch.cat([process_totals(each) for each in experiences])
+            keep = informative_rows(totals, groups)
             experiences = select_samples(experiences, keep, self._pad_token_id)
             shaped = shaped[keep]
         return experiences, list(shaped.split([len(each.sequences) for each in experiences]))
@@ -248,14 +255,26 @@ class NaiveExperienceMakerVL:
     def get_advantages_and_returns(
         self, values: Tensor, rewards: Tensor, action_mask: Tensor, gamma: float, lambd: float
     ) -> tuple[Tensor, Tensor]:
-        """GAE: advantages and returns, (B, A) each, exactly 0 where masked."""
+        """GAE: advantages and returns, (B, A) each, exactly 0 where masked.
+
+        Raises ValueError for a reward or value of an action that is not finite.
+        """
+        check_finite("values", values, action_mask)
+        check_finite("rewards", rewards, action_mask)
         return generalized_advantage_estimation(
             values, rewards, action_mask, gamma=gamma, lambd=lambd
         )
 
     def get_cumulative_returns(self, rewards: Tensor, action_mask: Tensor, gamma: float) -> Tensor:
-        """Discounted sums of the rewards to come, (B, A), exactly 0 where masked."""
+        """Discounted sums of the rewards to come, (B, A), exactly 0 where masked.
+
+        Raises ValueError for a reward of an action that is not finite.
+        """
+        check_finite("rewards", rewards, action_mask)
         return cumulative_returns(rewards, action_mask, gamma=gamma)
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True))
 
     @property
     def _device(self) -> torch.device:

@@ -10,8 +10,15 @@ from PIL import Image
 from torch import Tensor
 
 from lightrft_ray.models.sequences import SequenceLayout
+from lightrft_ray.trainer.batch_media import (
+    MEDIA_INPUTS,
+    batch_extras,
+    batch_fields,
+    media_of_experience,
+)
 from lightrft_ray.trainer.experience_types import ExperienceVL
-from lightrft_ray.trainer.media import SampleMedia, batch_fields, media_of_experience
+from lightrft_ray.trainer.media import SampleMedia
+from lightrft_ray.trainer.sample_checks import check_shape
 
 PER_ACTION = (
     "action_log_probs",
@@ -30,7 +37,8 @@ PER_ACTION = (
 class ExperienceRow:
     """One sample: P prompt tokens, L response tokens.
 
-    `tokens` (P + L,), `per_action` (L,) by field, `info` the sample's own values.
+    `tokens` (P + L,), `per_action` (L,) by field, `info` the sample's own values; what the batch's
+    `info` has in `media_inputs` is part of `media`.
     """
 
     tokens: Tensor
@@ -55,19 +63,20 @@ def split_experience(
     layout = SequenceLayout.of_mask(experience.attention_mask, width)
     tokens = layout.pack(experience.sequences).split(layout.total_lengths.tolist())
     lengths = layout.response_lengths.tolist()
-    per_action = _per_action(experience)
-    info = experience.info or {}
+    info = {k: value for k, value in (experience.info or {}).items() if k != MEDIA_INPUTS}
+    prompts = info.get("prompts")
+    per_action = _per_action(experience, prompts)
     if media is None:
         media = media_of_experience(experience)
     elif len(media) != size:
-        raise ValueError(f"media has {len(media)} entries for {size} samples")
+        check_shape("media", (len(media),), (size,), prompts)
     images = _images_of_samples(experience.raw_images, media)
     return [
         ExperienceRow(
             tokens[row],
             lengths[row],
             {name: values[row, : lengths[row]] for name, values in per_action.items()},
-            {name: _entry(value, row, size) for name, value in info.items()},
+            {name: _entry(name, value, row, size) for name, value in info.items()},
             media[row],
             images[row],
         )
@@ -75,23 +84,23 @@ def split_experience(
     ]
 
 
-def _per_action(experience: ExperienceVL) -> dict[str, Tensor]:
+def _per_action(experience: ExperienceVL, prompts: Sequence[str] | None) -> dict[str, Tensor]:
     """The (B, A) fields that are there."""
     fields = {name: getattr(experience, name) for name in PER_ACTION}
     given = {name: value for name, value in fields.items() if value is not None}
     shape = given["action_mask"].shape
     for name, value in given.items():
-        if value.shape != shape:
-            raise ValueError(f"{name} is {tuple(value.shape)}, action_mask {tuple(shape)}")
+        check_shape(name, value.shape, shape, prompts)
     return given
 
 
-def _entry(value: object, row: int, size: int) -> object:
+def _entry(name: str, value: object, row: int, size: int) -> object:
     if isinstance(value, Tensor) and value.dim() > 0 and len(value) == size:
         return value[row]
     if isinstance(value, list) and len(value) == size:
         return value[row]
-    raise ValueError(f"info must hold tensors and lists of {size} entries, not {value!r}")
+    held = f"has {len(value)}" if isinstance(value, Tensor | list) else f"is {value!r}"
+    raise ValueError(f"info[{name!r}] {held}: it must have an entry for each of {size} samples")
 
 
 def _images_of_samples(
@@ -115,12 +124,15 @@ def join_rows(rows: Sequence[ExperienceRow], pad_token_id: int) -> ExperienceVL:
     prompts = torch.tensor([len(row.tokens) for row in rows]) - lengths
     layout = SequenceLayout.of_lengths(prompts, lengths)
     images = [row.raw_images for row in rows]
+    media = [row.media for row in rows]
+    extras = batch_extras(media)
+    info = _joined_info([row.info for row in rows])
     return ExperienceVL(
         sequences=layout.unpack(torch.cat([row.tokens for row in rows]), fill=pad_token_id),
         attention_mask=layout.attention_mask.long(),  # type: ignore[arg-type]
         raw_images=None if None in images else [image for own in images for image in own or ()],
-        info=_joined_info([row.info for row in rows]),
-        **batch_fields([row.media for row in rows]),  # type: ignore[arg-type]
+        info=info if extras is None else {**info, MEDIA_INPUTS: extras},
+        **batch_fields(media),  # type: ignore[arg-type]
         **_joined_actions([row.per_action for row in rows], layout.action_mask),  # type: ignore[arg-type]
     )
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from lightrft_ray.config import AlgorithmConfig, RolloutConfig, RunConfig, TrainerConfig
+from lightrft_ray.config import (
+    AlgorithmConfig,
+    RewardConfig,
+    RolloutConfig,
+    RunConfig,
+    TrainerConfig,
+)
+from lightrft_ray.config.reward import LENGTH_SHAPING_SETTINGS
+from lightrft_ray.trainer.length_rewards import LengthShaping
 
 # What these estimators do not use may all the same be part of an argument list.
 _DISCOUNTS = ("gamma", "lambd")
+_LENGTH_SETTINGS = ("correct_threshold", "length_shaping", *LENGTH_SHAPING_SETTINGS)
 
 
 @dataclass(frozen=True)
@@ -16,7 +25,7 @@ class ExperienceSettings:
 
     `overlong_buffer_len` 0 means no penalty; `reward_clip_range` limits rewards to [low, high];
     `reward_running_norm` divides them by their running standard deviation; `dynamic_sampling`
-    leaves out groups whose rewards are all equal.
+    leaves out groups whose rewards are all equal; `length_rewards` shapes rewards by length.
     """
 
     algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
@@ -28,6 +37,7 @@ class ExperienceSettings:
     reward_clip_range: tuple[float, float] | None = None
     reward_running_norm: bool = False
     dynamic_sampling: bool = False
+    length_rewards: LengthShaping = field(default_factory=LengthShaping)
 
     def __post_init__(self) -> None:
         for name in ("n_samples_per_prompt", "micro_rollout_batch_size", "max_new_tokens"):
@@ -63,6 +73,7 @@ def experience_settings(strategy: object) -> ExperienceSettings:
 
 def _from_run(config: RunConfig) -> ExperienceSettings:
     reward = config.reward
+    _refuse_fire(config.rollout)
     if reward.reward_running_norm == "standardize" or reward.mask_truncated:
         raise ValueError(
             "the maker in one process knows neither reward.reward_running_norm standardize nor "
@@ -78,10 +89,22 @@ def _from_run(config: RunConfig) -> ExperienceSettings:
         reward_clip_range=reward.reward_clip_range,
         reward_running_norm=reward.reward_running_norm == "scale",
         dynamic_sampling=config.rollout.dynamic_sampling,
+        length_rewards=LengthShaping.of(reward),
     )
 
 
+def _refuse_fire(arguments: object) -> None:
+    """Samples of one process carry no log-probs of their own: a hot token could not be weighed."""
+    if getattr(arguments, "use_fire", False):
+        raise ValueError(
+            "the maker in one process knows no use_fire, as its samples do not tell the "
+            "distribution they were drawn from: set it to false"
+        )
+
+
 def _from_arguments(args: object) -> ExperienceSettings:
+    _refuse_fire(args)
+
     def given(name: str, default: object = None) -> object:
         value = getattr(args, name, None)
         return default if value is None else value
@@ -92,10 +115,12 @@ def _from_arguments(args: object) -> ExperienceSettings:
     own = {
         name: given(name)
         for name in ExperienceSettings.__dataclass_fields__
-        if name != "algorithm" and given(name) is not None
+        if name not in ("algorithm", "length_rewards") and given(name) is not None
     }
     if not given("overlong_buffer", False):
         own.pop("overlong_buffer_len", None)
     own.setdefault("max_new_tokens", given("generate_max_len", ExperienceSettings.max_new_tokens))
     algorithm = AlgorithmConfig(**chosen).model_copy(update=discounts)  # type: ignore[arg-type]
-    return ExperienceSettings(algorithm=algorithm, **own)  # type: ignore[arg-type]
+    by_length = {name: given(name) for name in _LENGTH_SETTINGS if given(name) is not None}
+    shaping = LengthShaping.of(RewardConfig(**by_length))  # type: ignore[arg-type]
+    return ExperienceSettings(algorithm=algorithm, length_rewards=shaping, **own)  # type: ignore[arg-type]

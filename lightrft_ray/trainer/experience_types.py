@@ -7,7 +7,7 @@ defaults are the documented interface.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -48,14 +48,14 @@ def _map_listed(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> A
     return change(value) if isinstance(value, torch.Tensor) else value
 
 
-def _map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+def map_tensors(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Apply `change` to a tensor and to those inside lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):
         return change(value)
     if isinstance(value, dict):
-        return {key: _map_tensors(item, change) for key, item in value.items()}
+        return {key: map_tensors(item, change) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return type(value)(_map_tensors(item, change) for item in value)
+        return type(value)(map_tensors(item, change) for item in value)
     return value
 
 
@@ -67,6 +67,10 @@ class SamplesVL:
     response starts at column S − A; `num_actions` is A and `action_mask` (B, A). Packed:
     `sequences` (1, total), `attention_mask` holds 1-based sample ids, `action_mask` is None,
     `num_actions` and `packed_seq_lens` have one number a sample.
+
+    `media_inputs`, which is no field, has for each sample what its model takes beside pixels and
+    grids, by the model's names: `image_sizes`, `pixel_attention_mask`, `second_per_grid_ts`, …;
+    None where no sample has any.
     """
 
     sequences: torch.Tensor
@@ -88,6 +92,16 @@ class SamplesVL:
     prompts: list[str] = None  # type: ignore[assignment]
     output_texts: list[str] = None  # type: ignore[assignment]
 
+    def __post_init__(self) -> None:
+        # Not annotated in the class, since the documented fields are all there are.
+        self.media_inputs: list[dict[str, torch.Tensor]] | None = None
+
+    def changed(self, **changes: Any) -> SamplesVL:
+        """A copy with other values in some fields; unlike `replace`, it keeps `media_inputs`."""
+        copy = replace(self, **changes)
+        copy.media_inputs = self.media_inputs
+        return copy
+
 
 @dataclass
 class ExperienceVL:
@@ -95,6 +109,7 @@ class ExperienceVL:
 
     `action_log_probs`, `base_action_log_probs`, `values`, `returns`, `advantages`, `action_mask`,
     `kl` and `action_entropy` are (B, A); `sequences` and `attention_mask` (B, S); grids (media, 3).
+    `info` holds tensors and lists with an entry a sample, `media_inputs` of the samples among them.
     """
 
     sequences: torch.Tensor
@@ -124,7 +139,7 @@ class ExperienceVL:
 
     def _change(self, change: Callable[[torch.Tensor], torch.Tensor]) -> ExperienceVL:
         for field in fields(self):
-            setattr(self, field.name, _map_tensors(getattr(self, field.name), change))
+            setattr(self, field.name, map_tensors(getattr(self, field.name), change))
         return self
 
 

@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from lightrft_ray.models.actor_language import ActorLanguage
 from lightrft_ray.models.actor_vl import ActorVL
+from lightrft_ray.trainer.batch_media import batch_extras, batch_fields, model_inputs
 from lightrft_ray.trainer.experience_types import SamplesVL
-from lightrft_ray.trainer.media import batch_fields, model_inputs
 from lightrft_ray.trainer.prompt_inputs import PromptInputs, left_padded
 
 
@@ -48,12 +48,10 @@ def prompt_batch(
 ) -> dict[str, Tensor]:
     """`input_ids` and `attention_mask` (B, P), left-padded, and the prompts' media."""
     padded = left_padded([prompt.token_ids for prompt in prompts], pad_token_id)
-    media = model_inputs(SamplesVL(padded["input_ids"], **_media_fields(prompts)))  # type: ignore[arg-type]
-    return {name: value.to(device) for name, value in (padded | media).items()}
-
-
-def _media_fields(prompts: Sequence[PromptInputs]) -> dict[str, Tensor | None]:
-    return batch_fields([prompt.media for prompt in prompts])
+    media = [prompt.media for prompt in prompts]
+    shown = SamplesVL(padded["input_ids"], **batch_fields(media))  # type: ignore[arg-type]
+    shown.media_inputs = batch_extras(media)
+    return {name: value.to(device) for name, value in (padded | model_inputs(shown)).items()}
 
 
 def score_at(models: Sequence[nn.Module | None], temperature: float) -> None:
@@ -78,15 +76,17 @@ def generate_batch(
     lengths = action_mask.sum(dim=1)
     responses = sequences[:, inputs["input_ids"].shape[1] :]
     images = [image for prompt in prompts for image in prompt.images]
-    return SamplesVL(
+    samples = SamplesVL(
         sequences=sequences,
         attention_mask=attention_mask,
         action_mask=action_mask,
         pixel_values=inputs.get("pixel_values"),
         image_grid_thws=inputs.get("image_grid_thw"),
         raw_images=images or None,
-        image_num=[len(prompt.images) for prompt in prompts],
-        video_num=[0] * len(rows),
+        image_num=[prompt.media.images.count for prompt in prompts],
+        pixel_values_videos=inputs.get("pixel_values_videos"),
+        video_grid_thws=inputs.get("video_grid_thw"),
+        video_num=[prompt.media.videos.count for prompt in prompts],
         num_actions=action_mask.shape[1],
         response_length=lengths,
         total_length=attention_mask.sum(dim=1),
@@ -98,6 +98,8 @@ def generate_batch(
             for row, length in zip(responses, lengths.tolist(), strict=True)
         ],
     )
+    samples.media_inputs = batch_extras([prompt.media for prompt in prompts])
+    return samples
 
 
 def _column(values: Sequence[str | None]) -> list[str] | None:

@@ -10,13 +10,22 @@ from torch import Tensor, nn
 from lightrft_ray.config import AlgorithmConfig, UserError
 from lightrft_ray.models.policy_passes import evaluating
 from lightrft_ray.trainer.assemble import Scores, reference_kl
+from lightrft_ray.trainer.batch_media import MEDIA_INPUTS, model_inputs
 from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL
 from lightrft_ray.trainer.masked import masked_mean
-from lightrft_ray.trainer.media import model_inputs
 from lightrft_ray.trainer.reward_sources import RewardSource
+from lightrft_ray.trainer.rollout_advantages import PROCESS_REWARDS
 
 # What samples know beyond tensors, kept in the experience's info; an entry a sample.
-_KEPT = ("prompts", "references", "labels", "output_texts", "image_num", "video_num")
+_KEPT = (
+    "prompts",
+    "references",
+    "labels",
+    "output_texts",
+    "image_num",
+    "video_num",
+    MEDIA_INPUTS,
+)
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,10 @@ def score_samples(
     mask = samples.action_mask
     if mask is None:
         raise ValueError("action_mask is missing: batched samples need it")
-    scores = _scores(samples, models)
+    if models.rewards is None:
+        raise UserError("no rewards: give one of reward_model, remote_rm_url and reward_fn")
+    rewards = models.rewards(samples)
+    scores = _scores(samples, models, rewards.values)
     kl = reference_kl(scores, mask, algorithm)
     return ExperienceVL(
         sequences=samples.sequences,
@@ -51,14 +63,13 @@ def score_samples(
         values=scores.values,  # type: ignore[arg-type]
         attention_mask=samples.attention_mask,
         action_mask=mask,
-        info=_info(samples, mask, scores.rewards, masked_mean(kl, mask, dim=1)),
+        info=_info(samples, mask, scores.rewards, masked_mean(kl, mask, dim=1))
+        | ({} if rewards.process is None else {PROCESS_REWARDS: rewards.process}),
         kl=kl,
     )
 
 
-def _scores(samples: SamplesVL, models: LocalModels) -> Scores:
-    if models.rewards is None:
-        raise UserError("no rewards: give one of reward_model, remote_rm_url and reward_fn")
+def _scores(samples: SamplesVL, models: LocalModels, rewards: Tensor) -> Scores:
     arguments = (samples.sequences, samples.num_actions, samples.attention_mask)
     media = model_inputs(samples)
     with evaluating(models.actor, models.critic, models.reference):
@@ -69,7 +80,7 @@ def _scores(samples: SamplesVL, models: LocalModels) -> Scores:
         )
     device = samples.sequences.device
     return Scores(
-        rewards=models.rewards(samples).to(device),
+        rewards=rewards.to(device),
         group_ids=torch.arange(len(samples.sequences), device=device),
         action_log_probs=log_probs,
         base_action_log_probs=base,

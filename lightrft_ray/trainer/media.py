@@ -1,36 +1,41 @@
-"""Which images and videos, and which of their pixels, belong to which sample.
+"""Images and videos of samples: cut from a batch, joined, and shared by the samples of a prompt.
 
 A batch holds the media of its samples one behind another. In Qwen-VL style an image or video with
-the grid (t, h, w) owns t · h · w rows of pixels; without grids, as in LLaVA or Gemma 3, each image
-owns one entry (C, H, W). Cutting gives views and joining a single piece gives it back, so that
-samples of one prompt share its pixels until a model needs them side by side.
+the grid (t, h, w) owns t · h · w rows of pixels; without grids, as in LLaVA or Gemma 3, each owns
+one entry, (C, H, W) or, cut into tiles as in LLaVA-NeXT, (tiles, C, H, W). In Idefics 3 style a
+*sample* owns an entry, with the tiles of all its images. Cutting gives views and joining a single
+piece gives it back, so that samples of one prompt share its pixels until a model needs them side by
+side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL
+from lightrft_ray.models.rows import concatenate_padded
 
 Range = tuple[int, int]
+Kind = Literal["image", "video"]
 
 # The fields of a batch that hold counts, grids and pixels.
 _FIELDS = {
     "image": ("image_num", "image_grid_thws", "pixel_values"),
     "video": ("video_num", "video_grid_thws", "pixel_values_videos"),
 }
+_TILED = 5  # dimensions of (entries, tiles, C, H, W)
 
 
 @dataclass(frozen=True, eq=False)
 class Medium:
     """Images, or videos, of one sample or of a batch.
 
-    `pixels` (rows, …); `grids` (count, 3) in patches, or None where each has one row of pixels.
+    `pixels` (rows, …); `grids` (count, 3) in patches, or None where there are entries of pixels.
     """
 
     count: int = 0
@@ -40,10 +45,11 @@ class Medium:
 
 @dataclass(frozen=True, eq=False)
 class SampleMedia:
-    """All media of one sample."""
+    """All media of one sample; `extras` are the model's further inputs of them, by name."""
 
     images: Medium = Medium()
     videos: Medium = Medium()
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -63,19 +69,24 @@ def media_ranges(
     grids: Tensor | None,
     pixel_rows: int,
     *,
-    name: str = "image",
+    name: Kind = "image",
     prompts: Sequence[str] | None = None,
+    per_sample: bool = False,
 ) -> MediaRanges:
     """Where each sample's media lie, from its `counts` and the batch's `grids` (media, 3).
 
-    Raises ValueError for counts, grids and pixels that do not fit together: names the field, the
-    prompt of the first sample without its share, and both numbers.
+    Without grids a medium, or `per_sample` a sample that has some, owns one row of pixels. Raises
+    ValueError for counts, grids and pixels that do not fit together: names the field, the prompt of
+    the first sample without its share, and both numbers.
     """
     counted, gridded, pixelled = _FIELDS[name]
+    _check_counts(counts, counted, prompts)
     media = _ranges(counts)
     if grids is None:
-        _check(media, pixel_rows, counted, pixelled, prompts)
-        return MediaRanges(media, media)
+        rows = media if not per_sample else _ranges(_entries(counts, pixel_rows))
+        _check(rows, pixel_rows, counted, pixelled, prompts)
+        return MediaRanges(media, rows)
+    _check_grids(grids, gridded)
     _check(media, len(grids), counted, gridded, prompts)
     ends = [0, *grids.prod(dim=1).cumsum(0).tolist()]
     pixels = [(ends[start], ends[end]) for start, end in media]
@@ -83,8 +94,26 @@ def media_ranges(
     return MediaRanges(media, pixels)
 
 
+def _entries(counts: Sequence[int], pixel_rows: int) -> list[int]:
+    """Entries of pixels of each sample, where those without images may have an empty one."""
+    if pixel_rows == len(counts):
+        return [1] * len(counts)
+    return [min(count, 1) for count in counts]
+
+
 def _ranges(counts: Sequence[int]) -> list[Range]:
     return list(pairwise(accumulate(counts, initial=0)))
+
+
+def _check_counts(counts: Sequence[int], counted: str, prompts: Sequence[str] | None) -> None:
+    for row, count in enumerate(counts):
+        if count < 0:
+            raise ValueError(f"{counted}: {_name(row, prompts)} has {count}, fewer than 0")
+
+
+def _check_grids(grids: Tensor, gridded: str) -> None:
+    if grids.dim() != 2 or grids.shape[1] != 3:
+        raise ValueError(f"{gridded} is {tuple(grids.shape)}: a grid is 3 numbers, (t, h, w)")
 
 
 def _check(
@@ -94,27 +123,32 @@ def _check(
     if needed == held:
         return
     short = next((i for i, (_, end) in enumerate(ranges) if end > held), len(ranges) - 1)
-    who = f"sample {short}" if prompts is None else f"sample {short} of prompt {prompts[short]}"
+    who = _name(short, prompts)
     raise ValueError(f"{counted}: up to {who} it counts {needed} rows, {holder} has {held}")
+
+
+def _name(row: int, prompts: Sequence[str] | None) -> str:
+    return f"sample {row}" if prompts is None else f"sample {row} of prompt {prompts[row]}"
 
 
 def cut_medium(
     batch: Medium,
     counts: Sequence[int],
     *,
-    name: str = "image",
+    name: Kind = "image",
     prompts: Sequence[str] | None = None,
+    per_sample: bool = False,
 ) -> list[Medium]:
-    """Each sample's part of a batch's images or videos, as views; errors of `media_ranges`."""
+    """Each sample's part of a batch's images or videos, as views; arguments of `media_ranges`."""
     rows = 0 if batch.pixels is None else len(batch.pixels)
     grids = batch.grids
-    ranges = media_ranges(counts, grids, rows, name=name, prompts=prompts)
+    ranges = media_ranges(counts, grids, rows, name=name, prompts=prompts, per_sample=per_sample)
     if batch.pixels is None:
         return [Medium() for _ in counts]
     return [
         Medium(
             count,
-            batch.pixels[pixel_start:pixel_end],
+            _own_pixels(batch.pixels[pixel_start:pixel_end], name),
             None if grids is None else grids[start:end],
         )
         if count
@@ -125,81 +159,54 @@ def cut_medium(
     ]
 
 
-def join_media(parts: Iterable[Medium]) -> Medium:
-    """The parts one behind another; copies pixels only where there are several parts."""
+def _own_pixels(pixels: Tensor, name: Kind) -> Tensor:
+    """A view without the tiles that `join_media` put behind; models know them by their zeros, too.
+
+    Nothing is put behind the frames of videos.
+    """
+    if name == "video" or pixels.dim() != _TILED:
+        return pixels
+    used = pixels.flatten(2).any(dim=2).any(dim=0).nonzero()
+    return pixels[:, : int(used[-1]) + 1] if len(used) else pixels
+
+
+def join_media(parts: Iterable[Medium], *, name: Kind = "image") -> Medium:
+    """The parts one behind another; copies pixels only where there are several parts.
+
+    Images of fewer tiles are padded with tiles of 0. Raises ValueError, which names the field and
+    both shapes, for media that cannot share a batch.
+    """
     used = [part for part in parts if part.count]
+    _, gridded, pixelled = _FIELDS[name]
+    pixels = [part.pixels for part in used]
+    is_tiled = name == "image" and any(p is not None and p.dim() == _TILED for p in pixels)
     return Medium(
         sum(part.count for part in used),
-        _joined([part.pixels for part in used]),
-        _joined([part.grids for part in used]),
+        _joined(pixels, pixelled, pads=is_tiled),
+        _joined([part.grids for part in used], gridded, pads=False),
     )
 
 
-def _joined(tensors: Sequence[Tensor | None]) -> Tensor | None:
+def _joined(tensors: Sequence[Tensor | None], name: str, *, pads: bool) -> Tensor | None:
     given = [tensor for tensor in tensors if tensor is not None]
     if len(given) < len(tensors):
         if given:
-            raise ValueError("media with grids and media without cannot share a batch")
+            raise ValueError(f"{name}: media with and media without cannot share a batch")
         return None
-    if len(given) > 1:
-        return torch.cat(given)
-    return given[0] if given else None
+    return side_by_side(given, name, pads=pads) if given else None
 
 
-def media_of(samples: SamplesVL, batch_size: int) -> list[SampleMedia]:
-    """The media of each of a batch's samples, as views."""
-    images = Medium(0, samples.pixel_values, samples.image_grid_thws)
-    videos = Medium(0, samples.pixel_values_videos, samples.video_grid_thws)
-    none = [0] * batch_size
-    counts = (samples.image_num or none, samples.video_num or none)
-    return _paired(images, videos, *counts, samples.prompts)
-
-
-def media_of_experience(experience: ExperienceVL) -> list[SampleMedia]:
-    """The same of experience, whose counts are `image_num` and `video_num` in its `info`."""
-    info = experience.info or {}
-    images = Medium(0, experience.pixel_values, experience.image_grid_thws)
-    videos = Medium(0, experience.pixel_values_videos, experience.video_grid_thws)
-    none = [0] * len(experience.sequences)
-    counts = [list(info.get(f"{name}_num") or none) for name in ("image", "video")]
-    return _paired(images, videos, counts[0], counts[1], info.get("prompts"))
-
-
-def _paired(
-    images: Medium,
-    videos: Medium,
-    image_num: Sequence[int],
-    video_num: Sequence[int],
-    prompts: Sequence[str] | None,
-) -> list[SampleMedia]:
-    both = (
-        cut_medium(images, image_num, name="image", prompts=prompts),
-        cut_medium(videos, video_num, name="video", prompts=prompts),
-    )
-    return [SampleMedia(*pair) for pair in zip(*both, strict=True)]
-
-
-def batch_fields(parts: Sequence[SampleMedia]) -> dict[str, Tensor | None]:
-    """The four media fields of `SamplesVL` and `ExperienceVL` for samples side by side."""
-    images = join_media(part.images for part in parts)
-    videos = join_media(part.videos for part in parts)
-    return {
-        "pixel_values": images.pixels,
-        "image_grid_thws": images.grids,
-        "pixel_values_videos": videos.pixels,
-        "video_grid_thws": videos.grids,
-    }
-
-
-def model_inputs(batch: SamplesVL | ExperienceVL) -> dict[str, Tensor]:
-    """A batch's media as actors and critics take them; those that it has not are left out."""
-    named = {
-        "pixel_values": batch.pixel_values,
-        "image_grid_thw": batch.image_grid_thws,
-        "pixel_values_videos": batch.pixel_values_videos,
-        "video_grid_thw": batch.video_grid_thws,
-    }
-    return {name: value for name, value in named.items() if value is not None}
+def side_by_side(tensors: Sequence[Tensor], name: str, *, pads: bool) -> Tensor:
+    """(Σ rows, …); one tensor as it is. With `pads` 0 is put behind in the other dimensions."""
+    if len(tensors) == 1:
+        return tensors[0]
+    if pads:
+        return concatenate_padded(tensors)
+    for tensor in tensors:
+        if tensor.shape[1:] != tensors[0].shape[1:]:
+            shapes = f"{tuple(tensors[0].shape)} and {tuple(tensor.shape)}"
+            raise ValueError(f"{name}: {shapes} cannot share a batch")
+    return torch.cat(list(tensors))
 
 
 def shared_with(previous: SampleMedia | None, media: SampleMedia) -> SampleMedia:
@@ -209,6 +216,7 @@ def shared_with(previous: SampleMedia | None, media: SampleMedia) -> SampleMedia
     return SampleMedia(
         previous.images if _equal(previous.images, media.images) else media.images,
         previous.videos if _equal(previous.videos, media.videos) else media.videos,
+        previous.extras if _same_extras(previous.extras, media.extras) else media.extras,
     )
 
 
@@ -220,6 +228,10 @@ def _equal(one: Medium, other: Medium) -> bool:
     else:
         is_shaped_alike = one.grids is other.grids
     return is_shaped_alike and torch.equal(one.pixels, other.pixels)
+
+
+def _same_extras(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
 def held_bytes(parts: Iterable[SampleMedia]) -> int:

@@ -110,7 +110,7 @@ def _owned(media: SampleMedia, previous: SampleMedia | None) -> SampleMedia:
         own if own is shared else _copied(own)
         for own, shared in ((media.images, previous.images), (media.videos, previous.videos))
     )
-    return SampleMedia(images, videos)
+    return SampleMedia(images, videos, media.extras)
 
 
 def _copied(medium: Medium) -> Medium:

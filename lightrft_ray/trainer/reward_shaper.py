@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from lightrft_ray.config import RewardConfig
+from lightrft_ray.trainer.length_rewards import LengthShaping
 from lightrft_ray.trainer.metric_sums import Mean, Metrics
 from lightrft_ray.trainer.shaping import RunningRewardNormalizer, clip_rewards, overlong_penalty
 
@@ -21,7 +22,9 @@ class ShapedRewards:
 
 
 class RewardShaper:
-    """Shapes training rewards by the configuration: running norm, then clip, then length penalty.
+    """Shapes training rewards by the configuration.
+
+    In order: length shaping, running norm, clip, overlong penalty.
 
     Call `shape` once for each training batch, as it feeds the running norm; never in evaluation.
     """
@@ -29,13 +32,18 @@ class RewardShaper:
     def __init__(self, reward: RewardConfig, max_length: int) -> None:
         self._reward = reward
         self._max_length = max_length
+        self._by_length = LengthShaping.of(reward)
         self._normalizer = RunningRewardNormalizer()
 
-    def shape(self, rewards: Tensor, lengths: Tensor) -> ShapedRewards:
-        """`rewards` and `lengths` (response tokens) are (B,); failed samples feed no statistics."""
+    def shape(self, rewards: Tensor, lengths: Tensor, group_ids: Tensor) -> ShapedRewards:
+        """All arguments are (B,), `lengths` in tokens; failed samples feed no statistics."""
         is_scored = rewards.isfinite()
         metrics: Metrics = {}
-        shaped = self._normalized(rewards[is_scored])
+        by_length = self._by_length.apply(rewards, lengths, group_ids, max_length=self._max_length)
+        if self._reward.length_shaping != "none":
+            change = (by_length - rewards)[is_scored]
+            metrics["length_shaping"] = Mean.of(change, torch.ones_like(change))
+        shaped = self._normalized(by_length[is_scored])
         if self._reward.reward_clip_range is not None:
             low, high = self._reward.reward_clip_range
             metrics["reward_clipped"] = Mean.of(

@@ -11,6 +11,9 @@ from lightrft_ray.config import AlgorithmConfig
 from lightrft_ray.trainer.assemble import Scores, assemble_experience
 from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL
 
+PROCESS_REWARDS = "process_rewards"
+"""In an experience's `info`, an entry a sample: its rewards of tokens and steps, (L,), or None."""
+
 
 def add_advantages(
     experiences: Sequence[ExperienceVL],
@@ -21,8 +24,9 @@ def add_advantages(
 ) -> None:
     """Set advantages, returns and the mask of scored samples, from the rollout as one batch.
 
-    `rewards` are the shaped ones, (B,) each; `info` holds `group_ids`. Groups may lie in several
-    batches, and whitening is over all of them at once, as if there were one.
+    `rewards` are the shaped ones, (B,) each; `info` holds `group_ids`, and gives up its process
+    rewards. Groups may lie in several batches, and whitening is over all of them at once, as if
+    there were one.
     """
     whole = assemble_experience(
         _as_one_batch(experiences), _scores(experiences, rewards), algorithm, kl_coef=kl_coef
@@ -35,6 +39,23 @@ def add_advantages(
             values = getattr(whole, name)
             setattr(experience, name, None if values is None else values[rows, :width])
         start += size
+        (experience.info or {}).pop(PROCESS_REWARDS, None)
+
+
+def process_totals(experience: ExperienceVL) -> Tensor:
+    """(B,) the sum of each sample's process rewards, 0 where there are none."""
+    totals = _process(experience).nan_to_num(nan=0.0)
+    return totals.where(_mask(experience).bool(), 0.0).sum(dim=1)
+
+
+def _process(experience: ExperienceVL) -> Tensor:
+    """(B, A) process rewards, NaN where there are none."""
+    mask = _mask(experience)
+    padded = torch.full(mask.shape, torch.nan, device=mask.device)
+    for row, own in enumerate((experience.info or {}).get(PROCESS_REWARDS, ())):
+        if own is not None:
+            padded[row, mask[row].bool()] = torch.from_numpy(own.copy()).to(mask.device)
+    return padded
 
 
 def _as_one_batch(experiences: Sequence[ExperienceVL]) -> SamplesVL:
@@ -53,6 +74,9 @@ def _scores(experiences: Sequence[ExperienceVL], rewards: Sequence[Tensor]) -> S
         action_log_probs=_joined([each.action_log_probs for each in experiences]),
         base_action_log_probs=_joined_if_given([e.base_action_log_probs for e in experiences]),
         values=_joined_if_given([each.values for each in experiences]),
+        process_rewards=_joined([_process(each) for each in experiences], torch.nan)
+        if any(PROCESS_REWARDS in (each.info or {}) for each in experiences)
+        else None,
     )
 
 
@@ -67,8 +91,8 @@ def _joined_if_given(tensors: Sequence[Tensor | None]) -> Tensor | None:
     return _joined(given) if given else None
 
 
-def _joined(tensors: Sequence[Tensor]) -> Tensor:
-    """(ΣB, A) of (B, A) tensors of different widths, 0 where there is nothing."""
+def _joined(tensors: Sequence[Tensor], fill: float = 0.0) -> Tensor:
+    """(ΣB, A) of (B, A) tensors of different widths, `fill` where there is nothing."""
     width = max(tensor.shape[1] for tensor in tensors)
-    padded = [torch.nn.functional.pad(t, (0, width - t.shape[1])) for t in tensors]
+    padded = [torch.nn.functional.pad(t, (0, width - t.shape[1]), value=fill) for t in tensors]
     return torch.cat(padded)

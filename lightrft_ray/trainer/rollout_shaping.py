@@ -17,15 +17,19 @@ from lightrft_ray.trainer.shaping import RunningRewardNormalizer, clip_rewards, 
 def shaped_rewards(
     rewards: Tensor,
     response_lengths: Tensor,
+    group_ids: Tensor,
     settings: ExperienceSettings,
     normalizer: RunningRewardNormalizer,
     *,
     max_length: int,
 ) -> Tensor:
-    """Rewards (B,) after normalisation, clipping and the overlong penalty, where set; NaN stays.
+    """Rewards (B,) after shaping by length, normalisation, clipping and the overlong penalty.
 
-    `normalizer` takes the rewards in if they are normalised.
+    Each where it is set; NaN stays. `normalizer` takes the rewards in if they are normalised.
     """
+    rewards = settings.length_rewards.apply(
+        rewards, response_lengths, group_ids, max_length=max_length
+    )
     if settings.reward_running_norm:
         normalizer.update(rewards[rewards.isfinite()])
         rewards = normalizer.scale(rewards)

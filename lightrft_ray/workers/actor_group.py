@@ -1,21 +1,29 @@
 """The actors of one role, and waits on them that end."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, RayActorError, RayTaskError
+from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayTaskError
 
-from lightrft_ray.config.errors import DataFault, InfrastructureError, UserError
+from lightrft_ray.config.errors import (
+    DataFault,
+    InfrastructureError,
+    InputsLost,
+    UserError,
+    WorkerDied,
+)
 
 
 def wait_for(references: Sequence[ObjectRef], timeout: float, who: str) -> list[Any]:
     """The results, in order.
 
-    Raises InfrastructureError that names `who` after `timeout` seconds or when its process died;
-    a UserError or DataFault of the worker is raised as such.
+    Raises InfrastructureError that names `who` after `timeout` seconds, WorkerDied when its process
+    is gone; a UserError or DataFault of the worker is raised as such.
     """
     try:
         return ray.get(list(references), timeout=timeout)
@@ -23,20 +31,47 @@ def wait_for(references: Sequence[ObjectRef], timeout: float, who: str) -> list[
         raise InfrastructureError(f"{who} did not answer within {timeout:g} s") from error
     except RayActorError as error:
         reason = str(error).strip().splitlines()[-1]
-        raise InfrastructureError(f"{who} died: {reason}") from error
+        raise WorkerDied(f"{who} died: {reason}") from error
     except RayTaskError as error:
         if isinstance(error.cause, UserError | DataFault | InfrastructureError):
             raise error.cause from None
+        if isinstance(error.cause, ObjectLostError):
+            raise InputsLost(
+                f"{who} found its inputs gone with the worker that made them"
+            ) from error
         raise InfrastructureError(f"{who} failed:\n{error}") from error
 
 
-class ActorGroup:
-    """The actors of one role, in the order of their ranks."""
+@dataclass(frozen=True)
+class Call:
+    """A call that can be made again: whom it went to, what it asks, and its result to come."""
 
-    def __init__(self, role: str, actors: Sequence[ActorHandle], timeout: float) -> None:
+    place: int
+    actor: ActorHandle
+    method: str
+    arguments: tuple[object, ...]
+    reference: ObjectRef
+
+
+class ActorGroup:
+    """The actors of one role, in the order of their ranks.
+
+    `spawn` makes the actor of a place anew. `revive`, where it is set, has an actor that died
+    replaced by one that can do the same work: then `collect` sends it what the other left undone.
+    """
+
+    def __init__(
+        self,
+        role: str,
+        actors: Sequence[ActorHandle],
+        timeout: float,
+        spawn: Callable[[int], ActorHandle] | None = None,
+    ) -> None:
         self.role = role
         self.actors = list(actors)
         self.timeout = timeout
+        self.revive: Callable[[int], None] | None = None
+        self._spawn = spawn
 
     def __len__(self) -> int:
         return len(self.actors)
@@ -50,9 +85,52 @@ class ActorGroup:
         pairs = zip(self.actors, arguments, strict=True)
         return [getattr(actor, method).remote(argument) for actor, argument in pairs]
 
+    def start_split(self, method: str) -> list[tuple[ObjectRef, ...]]:
+        """Call a method of several results on every actor; a reference to each of them."""
+        return [tuple(getattr(actor, method).remote()) for actor in self.actors]
+
     def wait(self, references: Sequence[ObjectRef]) -> list[Any]:
         """Results of calls to this group, within its deadline."""
         return wait_for(references, self.timeout, f"the {self.role} worker")
+
+    def send(self, place: int, method: str, *arguments: object) -> Call:
+        """Call a method on the actor of a place."""
+        actor = self.actors[place]
+        reference = getattr(actor, method).remote(*arguments)
+        return Call(place, actor, method, arguments, reference)
+
+    def send_all(self, method: str, *arguments: object) -> list[Call]:
+        """Call a method with the same arguments on every actor."""
+        return [self.send(place, method, *arguments) for place in range(len(self))]
+
+    def collect(self, calls: Sequence[Call], timeout: float | None = None) -> list[Any]:
+        """Results of calls, in order, each within a deadline (None: the group's).
+
+        Where `revive` is set, the calls of an actor that died are made again.
+        """
+        return [self._collect_one(call, timeout or self.timeout) for call in calls]
+
+    def _collect_one(self, call: Call, timeout: float) -> Any:
+        while True:
+            try:
+                return wait_for([call.reference], timeout, f"the {self.role} worker")[0]
+            except InputsLost:
+                raise
+            except WorkerDied:
+                if self.revive is None:
+                    raise
+                if self.actors[call.place] is call.actor:  # and not replaced since
+                    self.revive(call.place)
+                call = self.send(call.place, call.method, *call.arguments)
+
+    def respawn(self, place: int) -> ActorHandle:
+        """A new actor in the place of one that is dead or is to die."""
+        if self._spawn is None:
+            raise WorkerDied(f"the {self.role} worker cannot be replaced alone")
+        with contextlib.suppress(RayActorError):
+            ray.kill(self.actors[place])
+        self.actors[place] = self._spawn(place)
+        return self.actors[place]
 
     def call(self, method: str, *arguments: object) -> list[Any]:
         """`start`, then `wait`."""

@@ -6,9 +6,10 @@ from dataclasses import dataclass, fields, replace
 import torch
 
 from lightrft_ray.models.positions import PositionRule
-from lightrft_ray.models.rows import RowLayout, Rows, build_rows
+from lightrft_ray.models.rows import PromptGroup, RowLayout, Rows, build_rows
 from lightrft_ray.trainer.aggregation import Denominators
 from lightrft_ray.trainer.experience_types import ExperienceVL
+from lightrft_ray.workers.blank_image import without_last_sample
 from lightrft_ray.workers.messages import GroupTokens, fetch_groups, split_micro_batches
 
 _PER_ACTION = (
@@ -20,6 +21,14 @@ _PER_ACTION = (
     "action_mask",
 )
 _PER_ACTION_INFO = ("token_weights",)  # of `experience.info`
+
+
+@dataclass(frozen=True)
+class DemonstrationBatch:
+    """One rank's demonstrations of an optimizer step; `n_tokens` counts those of all ranks."""
+
+    groups: tuple[GroupTokens, ...]
+    n_tokens: int
 
 
 @dataclass(frozen=True)
@@ -36,27 +45,38 @@ class RankBatch:
     denominators: Denominators
     kl_coef: float
     is_first: bool
+    demonstrations: DemonstrationBatch | None = None
 
 
 @dataclass(frozen=True)
 class RowBuilder:
-    """How a worker lays out rows."""
+    """How a worker lays out rows; `blank` goes with micro-batches that have no image."""
 
     layout: RowLayout
     positions: PositionRule
     pad_token_id: int
     device: torch.device
+    blank: PromptGroup | None = None
 
     def build(self, groups: Sequence[GroupTokens]) -> Rows:
         """Rows of a micro-batch, on the worker's device; fetches the media."""
-        rows = build_rows(fetch_groups(groups), self.layout, self.positions, self.pad_token_id)
-        return rows.to(self.device)
+        return self.lay_out(fetch_groups(groups)).to(self.device)
+
+    def lay_out(self, groups: Sequence[PromptGroup]) -> Rows:
+        """Rows of groups whose media are here; their samples alone have actions."""
+        layout = (self.layout, self.positions, self.pad_token_id)
+        if self.blank is None or any(group.media for group in groups):
+            return build_rows(groups, *layout)
+        return without_last_sample(build_rows([*groups, self.blank], *layout))
 
 
 def micro_batches(
     batch: RankBatch, size: int, builder: RowBuilder
-) -> Iterator[tuple[Rows, ExperienceVL]]:
-    """(rows, experience) of at most `size` samples each, built one at a time."""
+) -> Iterator[tuple[Rows, ExperienceVL | None]]:
+    """(rows, experience) of at most `size` samples each, built one at a time.
+
+    Demonstrations come last; None is in the place of their experience.
+    """
     start = 0
     for groups in split_micro_batches(batch.groups, size):
         rows = builder.build(groups)
@@ -64,6 +84,9 @@ def micro_batches(
         part = select_samples(batch.experience, slice(start, start + count), width)
         yield rows, part.to_device(builder.device)
         start += count
+    if batch.demonstrations is not None:
+        for groups in split_micro_batches(batch.demonstrations.groups, size):
+            yield builder.build(groups), None
 
 
 def select_samples(

@@ -7,6 +7,7 @@ import ray
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import enable_gradient_checkpointing, load_backbone
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
@@ -15,6 +16,7 @@ from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import Metrics
 from lightrft_ray.trainer.objectives import value_objective
 from lightrft_ray.workers.batches import RankBatch, RowBuilder
+from lightrft_ray.workers.blank_image import blank_image_group
 from lightrft_ray.workers.deepspeed_engine import (
     ProcessGroup,
     StepResult,
@@ -27,6 +29,15 @@ from lightrft_ray.workers.devices import model_source, prepare_device
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
+from lightrft_ray.workers.random_state import RandomState
+from lightrft_ray.workers.snapshot import (
+    CRITIC,
+    Files,
+    Snapshot,
+    SnapshotSource,
+    restore_snapshot,
+    take_snapshot,
+)
 
 
 @ray.remote
@@ -46,10 +57,13 @@ class CriticLearner:
     def connect(self, group: ProcessGroup) -> None:
         """Meet the other ranks and load the model."""
         config = self._config
+        self._rank = group.rank
+        self._parts = {"random_state": RandomState()}
         join_process_group(group, config, self._device)
         with sharded_loading(config):
             path = config.model.critic_pretrain or config.model.pretrain
             backbone = load_backbone(model_source(config, path))
+        freeze(backbone, Freezing.of_critic(config.model))
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(backbone)
         critic = TokenCritic(backbone, seed=config.seed)
@@ -61,6 +75,7 @@ class CriticLearner:
             position_rule(backbone.config),
             self._pad_token_id,
             self._device,
+            blank_image_group(backbone, config, ranks=group.world_size),
         )
 
     def values(self, groups: Sequence[GroupTokens]) -> np.ndarray:
@@ -86,6 +101,15 @@ class CriticLearner:
             self._config.algorithm,
             denominators=batch.denominators,
         )
+
+    @ray.method(num_returns=2)
+    def snapshot(self) -> tuple[Files, Snapshot]:
+        """This rank's part of a checkpoint; all ranks must call it."""
+        return take_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts)
+
+    def restore(self, source: SnapshotSource) -> None:
+        """Go on from a checkpoint; all ranks must call it."""
+        restore_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts, source)
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -1,9 +1,10 @@
 """A model under DeepSpeed: how it is set up, and one optimizer step over micro-batches."""
 
+import math
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
@@ -94,12 +95,13 @@ def sharded_loading(config: RunConfig) -> Iterator[None]:
 class StepResult:
     """What an optimizer step did: gradient norm before clipping, learning rate, if it was skipped.
 
-    A step whose gradient is not finite on any rank is skipped on all of them.
+    A step whose loss or gradient is not finite on any rank is skipped on all of them.
     """
 
     grad_norm: float
     learning_rate: float
     skipped: bool
+    loss_is_finite: bool = True
 
 
 class TrainableModel:
@@ -137,11 +139,32 @@ class TrainableModel:
         """
         self.engine.train()
         learning_rate = float(self.engine.get_lr()[0])
+        all_finite = torch.ones((), device=self.engine.device)
         for micro_batch, is_last in _marking_last(micro_batches):
             self.engine.set_gradient_accumulation_boundary(is_last)
-            self.engine.backward(loss_of(micro_batch) * self._world_size)
+            loss = loss_of(micro_batch)
+            all_finite = all_finite * loss.detach().isfinite()
+            if is_last:
+                torch.distributed.all_reduce(all_finite, torch.distributed.ReduceOp.MIN)
+            with self._spoiled_gradients() if is_last and not all_finite else nullcontext():
+                self.engine.backward(loss * self._world_size)
         norm = self._step_without_zero() if self._stage == 0 else self._step_with_zero()
-        return StepResult(norm, learning_rate, skipped=not _is_finite(norm))
+        return StepResult(norm, learning_rate, not _is_finite(norm), bool(all_finite))
+
+    @contextmanager
+    def _spoiled_gradients(self) -> Iterator[None]:
+        """Every gradient of the backward pass inside is NaN.
+
+        A loss may be infinite where its gradient is 0, as past a clip. ZeRO's optimizers look at
+        gradients alone, and only their own check empties all of their buffers.
+        """
+        hooks = [
+            parameter.register_hook(lambda gradient: torch.full_like(gradient, math.nan))
+            for parameter in trainable_parameters(self.engine.module)
+        ]
+        yield
+        for hook in hooks:
+            hook.remove()
 
     def _step_with_zero(self) -> float:
         """Apply the gradients; ZeRO's optimizers skip those that are not finite."""

@@ -5,6 +5,7 @@ from vllm.config import WeightTransferConfig
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.sync.plugin import OBJECT_STORE
+from lightrft_ray.workers.hot_first_token import HotFirstToken
 
 _CPU_BATCHED_TOKENS = 16384
 
@@ -27,6 +28,8 @@ def engine_arguments(config: RunConfig, max_images: int) -> AsyncEngineArgs:
         logprobs_mode="processed_logprobs",
         weight_transfer_config=WeightTransferConfig(backend=OBJECT_STORE),
     )
+    if config.rollout.use_fire:
+        arguments.logits_processors = [f"{HotFirstToken.__module__}:{HotFirstToken.__qualname__}"]
     if max_images > 0:
         arguments.limit_mm_per_prompt = {"image": max_images}
         # Processed pixels must come with every prompt, for the models that score and learn, and
@@ -47,5 +50,5 @@ def engine_arguments(config: RunConfig, max_images: int) -> AsyncEngineArgs:
 
 def _longest_sequence(config: RunConfig) -> int:
     """Tokens of the longest prompt with the longest response, in training or evaluation."""
-    evaluation = config.evaluation.eval_generate_max_len or 0
-    return config.data.prompt_max_len + max(config.rollout.generate_max_len, evaluation)
+    training = config.rollout.generate_max_len
+    return config.data.prompt_max_len + max(training, config.evaluation.longest(training))

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     import numpy as np
     from ray import ObjectRef
 
-    from lightrft_ray.config import RunConfig
+    from lightrft_ray.config import DataFault, RunConfig
+    from lightrft_ray.data.demonstrations import Demonstration
     from lightrft_ray.data.prompts import Prompt
     from lightrft_ray.sync.buckets import BucketSpec
     from lightrft_ray.workers.messages import (
@@ -41,11 +42,20 @@ class Generator:
         """Return once the engine runs and can be given weights."""
         await self._engine.connect()
 
+    async def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
+
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
     ) -> list[RolloutGroup | SkippedPrompt]:
         """Sample every prompt; results in the order of `tasks`."""
         return await self._engine.generate(tasks, settings)
+
+    async def encode(
+        self, demonstrations: Sequence[Demonstration]
+    ) -> list[GroupTokens | DataFault]:
+        """Demonstrations as models take them, or why one cannot be used; nothing is sampled."""
+        return await self._engine.encode(demonstrations)
 
     async def score_prompt(
         self, prompt: Prompt, continuation: Sequence[int]

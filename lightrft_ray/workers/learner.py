@@ -9,17 +9,20 @@ from ray import ObjectRef
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import enable_gradient_checkpointing, load_policy
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
-from lightrft_ray.sync.weight_source import full_state_dict, named_weights
+from lightrft_ray.sync.weight_source import full_state_dict, named_weights, published_weights
+from lightrft_ray.trainer.auxiliary_losses import demonstration_loss, router_balance_loss
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
-from lightrft_ray.trainer.metric_sums import Metrics
+from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics
 from lightrft_ray.trainer.objectives import policy_objective
 from lightrft_ray.trainer.off_policy import mismatch_metrics
 from lightrft_ray.workers.batches import RankBatch, RowBuilder
+from lightrft_ray.workers.blank_image import blank_image_group
 from lightrft_ray.workers.deepspeed_engine import (
     ProcessGroup,
     StepResult,
@@ -32,6 +35,17 @@ from lightrft_ray.workers.devices import model_source, prepare_device
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
+from lightrft_ray.workers.random_state import RandomState
+from lightrft_ray.workers.snapshot import (
+    POLICY,
+    Files,
+    Snapshot,
+    SnapshotSource,
+    Stateful,
+    restore_snapshot,
+    take_snapshot,
+)
+from lightrft_ray.workers.weight_average import WeightAverage
 
 _MB = 10**6
 
@@ -57,45 +71,88 @@ class PolicyLearner:
         join_process_group(group, config, self._device)
         with sharded_loading(config):
             self._model = load_policy(model_source(config, config.model.pretrain))
+        freeze(self._model, Freezing.of_policy(config.model))
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(self._model)
         policy = TokenPolicy(self._model)
         self._trainable = TrainableModel(
             policy, config, config.trainer.actor_learning_rate, config.optimizer_steps
         )
+        self._average = (
+            WeightAverage(self._model, config.trainer.averaging_beta)
+            if config.trainer.enable_ema
+            else None
+        )
+        self._parts: dict[str, Stateful] = {"random_state": RandomState()}
+        if self._average is not None:
+            self._parts["average"] = self._average
         self._rows = RowBuilder(
             config.trainer.row_layout,
             position_rule(self._model.config),
             self._pad_token_id,
             self._device,
+            blank_image_group(self._model, config, ranks=group.world_size),
         )
 
     def train(self, batches: Sequence[RankBatch]) -> tuple[Metrics, list[StepResult]]:
         """One optimizer step a batch; this rank's metrics and the results of all steps."""
         size = self._config.trainer.micro_train_batch_size
-        return run_updates(self._trainable, batches, size, self._rows, self._objective)
+        return run_updates(
+            self._trainable,
+            batches,
+            size,
+            self._rows,
+            self._objective,
+            demonstration_objective=self._demonstration_objective,
+            after_update=None if self._average is None else self._average.update,
+        )
 
     def _objective(
         self, rows: Rows, experience: ExperienceVL, batch: RankBatch
     ) -> tuple[Tensor, Metrics]:
-        trains_entropy = self._config.algorithm.entropy_coef > 0
-        log_probs, entropy = self._trainable.engine(
-            rows, self._sampling, trains_entropy=trains_entropy
+        algorithm = self._config.algorithm
+        log_probs, entropy, *router_losses = self._trainable.engine(
+            rows,
+            self._sampling,
+            trains_entropy=algorithm.entropy_coef > 0,
+            with_router_loss=algorithm.aux_loss_coef > 0,
         )
         loss, metrics = policy_objective(
             log_probs,
             entropy,
             experience,
-            self._config.algorithm,
+            algorithm,
             denominators=batch.denominators,
             kl_coef=batch.kl_coef,
         )
-        if batch.is_first and self._config.algorithm.old_log_probs == "rollout":
+        if batch.is_first and algorithm.old_log_probs == "rollout":
             # The policy is still the one that was sampled from.
             metrics |= mismatch_metrics(
                 log_probs, experience.action_log_probs, required_mask(experience)
             )
+        for router_loss in router_losses:
+            balance, measured = router_balance_loss(
+                router_loss,
+                coef=algorithm.aux_loss_coef,
+                n_samples=len(rows.action_mask),
+                step_samples=self._config.trainer.train_batch_size,
+                denominators=batch.denominators,
+            )
+            loss, metrics = loss + balance, merge_metrics(metrics, measured)
         return loss, metrics
+
+    def _demonstration_objective(self, rows: Rows, batch: RankBatch) -> tuple[Tensor, Metrics]:
+        """Of the model's plain distribution: demonstrations are not sampled."""
+        if batch.demonstrations is None:
+            raise ValueError("the batch has no demonstrations")
+        log_probs, _ = self._trainable.engine(rows, Sampling())
+        return demonstration_loss(
+            log_probs,
+            rows.action_mask,
+            coef=self._config.algorithm.demonstration_coef,
+            n_tokens=batch.demonstrations.n_tokens,
+            denominators=batch.denominators,
+        )
 
     def log_probs(
         self, groups: Sequence[GroupTokens], sampling: Sampling | None = None
@@ -105,43 +162,69 @@ class PolicyLearner:
         `sampling` None is the distribution that the rollouts are sampled from. A collective under
         ZeRO-3: every rank must call it with as many micro-batches.
         """
-        self._trainable.engine.eval()
-        size = self._config.trainer.micro_rollout_batch_size
-        distribution = sampling or self._sampling
-        return score_actions(
-            groups, size, self._rows, lambda rows: self._trainable.engine(rows, distribution)[0]
-        )
+        return self._score(groups, sampling or self._sampling)[0]
 
     def log_probs_and_entropy(self, groups: Sequence[GroupTokens]) -> np.ndarray:
         """As `log_probs`, with the entropies in a second row: (2, M) float32."""
+        return self._score(groups, self._sampling)
+
+    def _score(self, groups: Sequence[GroupTokens], sampling: Sampling) -> np.ndarray:
         self._trainable.engine.eval()
-        size = self._config.trainer.micro_rollout_batch_size
         return score_actions(
             groups,
-            size,
+            self._config.trainer.micro_rollout_batch_size,
             self._rows,
-            lambda rows: torch.stack(self._trainable.engine(rows, self._sampling)),
+            lambda rows: torch.stack(self._trainable.engine(rows, sampling)),
         )
 
     def export_weights(self) -> list[tuple[BucketSpec, ObjectRef]]:
-        """The policy's weights as buckets in the object store; on ranks but 0 an empty list.
+        """What trains of the policy, as buckets in the object store; on ranks but 0 an empty list.
 
         A collective under ZeRO-3: all ranks must call it.
         """
         bucket_bytes = self._config.sync.bucket_mb * _MB
-        weights = named_weights(self._model, bucket_bytes)
+        weights = published_weights(self._model, bucket_bytes)
         if self._rank > 0:
             for _ in weights:
                 pass
             return []
         return [(spec, ray.put(data)) for spec, data in pack_buckets(weights, bucket_bytes)]
 
+    def swap_average(self) -> None:
+        """Take the average of the weights in place of those that train, or these back.
+
+        All ranks must call it; between two calls the policy must not be trained.
+        """
+        if self._average is None:
+            raise ValueError("trainer.enable_ema is false: there is no average of the weights")
+        self._average.swap()
+
     def save_pretrained(self, folder: str) -> None:
-        """Write the policy as a Hugging Face checkpoint (rank 0); all ranks must call it."""
+        """Write the policy as a Hugging Face checkpoint (rank 0); all ranks must call it.
+
+        With `trainer.enable_ema` it holds the average of the weights.
+        """
+        if self._average is None:
+            self._write_checkpoint(folder)
+            return
+        self._average.swap()
+        self._write_checkpoint(folder)
+        self._average.swap()
+
+    def _write_checkpoint(self, folder: str) -> None:
         weights = named_weights(self._model, self._config.sync.bucket_mb * _MB)
         state = full_state_dict(weights, keep=self._rank == 0)
         if self._rank == 0:
             self._model.save_pretrained(folder, state_dict=state)
+
+    @ray.method(num_returns=2)
+    def snapshot(self) -> tuple[Files, Snapshot]:
+        """This rank's part of a checkpoint; all ranks must call it."""
+        return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
+
+    def restore(self, source: SnapshotSource) -> None:
+        """Go on from a checkpoint; all ranks must call it."""
+        restore_snapshot(self._trainable.engine, POLICY, self._rank, self._parts, source)
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -6,7 +6,7 @@ reference on, and only a worker that runs a model fetches them.
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +16,8 @@ from ray import ObjectRef
 
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.rows import PromptGroup
+from lightrft_ray.rewards.remote.statistics import RemoteFigures
+from lightrft_ray.rewards.sample import SampleScore
 
 MediaRef = ObjectRef  # of a dict: model input name -> numpy array
 
@@ -30,12 +32,21 @@ class PromptTask:
 
 
 @dataclass(frozen=True)
+class FirstToken:
+    """How a response's first token is drawn where it differs: from the `top_k` likeliest."""
+
+    temperature: float
+    top_k: int
+
+
+@dataclass(frozen=True)
 class GenerationSettings:
     """How to sample: `n` responses of at most `max_tokens`; temperature 0 is greedy."""
 
     n: int
     max_tokens: int
     temperature: float
+    first_token: FirstToken | None = None
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,16 @@ class RolloutGroup:
     prompt_ids: np.ndarray
     media: MediaRef | None
     samples: tuple[GeneratedSample, ...]
+
+    @property
+    def responses(self) -> "GroupResponses":
+        """What rewards see of the group."""
+        return GroupResponses(
+            self.task.prompt,
+            self.task.epoch,
+            tuple(sample.text for sample in self.samples),
+            tuple(sample.token_ids for sample in self.samples),
+        )
 
     @property
     def tokens(self) -> "GroupTokens":
@@ -87,9 +108,42 @@ class GroupTokens:
         """Response tokens of all samples."""
         return sum(len(response) for response in self.responses)
 
+    @property
+    def token_count(self) -> int:
+        """Tokens of a row in which the samples share the prompt."""
+        return len(self.prompt_ids) + self.action_count
+
     def select(self, start: int, stop: int) -> "GroupTokens":
         """The group with the samples [start, stop) alone."""
         return GroupTokens(self.prompt_ids, self.responses[start:stop], self.media)
+
+
+@dataclass(frozen=True)
+class GroupResponses:
+    """A prompt and its responses as they travel to rewards; images stay files."""
+
+    prompt: Prompt
+    epoch: int
+    texts: tuple[str, ...]
+    token_ids: tuple[np.ndarray, ...]
+
+    @property
+    def sample_ids(self) -> list[str]:
+        """A name for each response, unique in the run."""
+        return [f"{self.prompt.id}/{self.epoch}/{index}" for index in range(len(self.texts))]
+
+
+@dataclass(frozen=True)
+class RewardReport:
+    """A score or failure for each response, and how the sources of rewards do so far.
+
+    `process` has the rewards of a response's tokens and steps, (L,) float32 with NaN where there is
+    none, or None.
+    """
+
+    scores: tuple[SampleScore, ...]
+    process: tuple[np.ndarray | None, ...]
+    figures: Mapping[str, RemoteFigures]
 
 
 def fetch_groups(groups: Sequence[GroupTokens]) -> list[PromptGroup]:

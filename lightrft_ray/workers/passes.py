@@ -14,6 +14,9 @@ from lightrft_ray.workers.deepspeed_engine import StepResult, TrainableModel
 from lightrft_ray.workers.messages import GroupTokens, split_micro_batches
 
 Objective = Callable[[Rows, ExperienceVL, RankBatch], tuple[Tensor, Metrics]]
+"""The share of the loss that a micro-batch of experience has, and its metrics."""
+DemonstrationObjective = Callable[[Rows, RankBatch], tuple[Tensor, Metrics]]
+"""The same of a micro-batch of demonstrations."""
 
 
 @torch.no_grad()
@@ -34,17 +37,31 @@ def run_updates(
     size: int,
     builder: RowBuilder,
     objective: Objective,
+    *,
+    demonstration_objective: DemonstrationObjective | None = None,
+    after_update: Callable[[], None] | None = None,
 ) -> tuple[Metrics, list[StepResult]]:
-    """One optimizer step a batch; this rank's metrics over all of them, and each step's result."""
+    """One optimizer step a batch; this rank's metrics over all of them, and each step's result.
+
+    `after_update` is called after each step that was not skipped.
+    """
     metrics: Metrics = {}
     results = []
     for batch in batches:
 
-        def loss_of(micro_batch: tuple[Rows, ExperienceVL], batch: RankBatch = batch) -> Tensor:
+        def loss_of(part: tuple[Rows, ExperienceVL | None], batch: RankBatch = batch) -> Tensor:
             nonlocal metrics
-            loss, measured = objective(*micro_batch, batch)
+            rows, experience = part
+            if experience is not None:
+                loss, measured = objective(rows, experience, batch)
+            elif demonstration_objective is not None:
+                loss, measured = demonstration_objective(rows, batch)
+            else:
+                raise ValueError("this model does not learn from demonstrations")
             metrics = merge_metrics(metrics, measured)
             return loss
 
         results.append(model.step(micro_batches(batch, size, builder), loss_of))
+        if after_update is not None and not results[-1].skipped:
+            after_update()
     return metrics_to_cpu(metrics), results

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
-import torch
 from vllm.inputs import EngineInput, TokensPrompt
 from vllm.renderers import BaseRenderer
 
 from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import PromptEncoder
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.workers.rendered_media import model_inputs
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,7 @@ class RenderedPrompt:
         """Model inputs by name (pixel_values, image_grid_thw, …); None for text."""
         if self.engine_input["type"] != "multimodal":
             return None
-        tensors = self.engine_input["mm_kwargs"].get_data()
-        return {name: _as_array(name, tensor) for name, tensor in tensors.items()}
+        return model_inputs(self.engine_input["mm_kwargs"].get_data())
 
     def behind_media(self) -> int:
         """The first token behind all placeholders; at least 1, as a first token has no log-prob."""
@@ -66,10 +65,3 @@ class PromptRenderer:
 
 def _expanded_ids(engine_input: EngineInput) -> Sequence[int]:
     return cast(Mapping[str, Sequence[int]], engine_input)["prompt_token_ids"]
-
-
-def _as_array(name: str, tensor: object) -> np.ndarray:
-    """numpy knows no bfloat16; models cast pixels to their own type anyway."""
-    if not isinstance(tensor, torch.Tensor):
-        raise TypeError(f"the processed media input {name} is no tensor: {type(tensor).__name__}")
-    return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()

@@ -1,26 +1,79 @@
-"""The reward worker: a Python function in a process of its own."""
+"""The reward worker: all rewards of a run, asked side by side."""
 
+import asyncio
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 import ray
+from ray.actor import ActorHandle
 
-from lightrft_ray.rewards.loading import load_reward
-from lightrft_ray.rewards.scoring import RewardInputs, Rewards
+from lightrft_ray.config import RunConfig
+from lightrft_ray.data.processing import load_processor, tokenizer_of
+from lightrft_ray.rewards.opening import open_rewards
+from lightrft_ray.rewards.process_scores import Decode, process_rewards
+from lightrft_ray.rewards.sample import RewardSample, SampleScore, failed
+from lightrft_ray.workers.messages import GroupResponses, RewardReport
 from lightrft_ray.workers.process_memory import process_tree_mb
+from lightrft_ray.workers.reward_model import RewardModelSource
+from lightrft_ray.workers.reward_samples import reward_samples
 
 
 @ray.remote
 class RewardWorker:
-    """Scores responses by the run's reward function."""
+    """Scores responses by what the run's settings name."""
 
-    def __init__(self, reward_fn: str) -> None:
-        self._scorer = load_reward(reward_fn)
+    def __init__(self, config: RunConfig, models: Mapping[str, Sequence[ActorHandle]]) -> None:
+        """`models` has the actors of each of `reward.models`."""
+        self._config = config
+        self._models = {name: RewardModelSource(actors) for name, actors in models.items()}
+        self._decode: Decode | None = None
 
-    def ready(self) -> None:
-        """Return once the function is loaded."""
+    async def ready(self) -> None:
+        """Return once all functions are loaded."""
+        self._rewards = await open_rewards(self._config.reward, self._models)
 
-    def score(self, inputs: RewardInputs) -> Rewards:
-        """Rewards, NaN where scoring failed."""
-        return self._scorer.score(inputs)
+    async def score(self, groups: Sequence[GroupResponses]) -> RewardReport:
+        """A score or a failure for every response, in order."""
+        entries = await asyncio.to_thread(
+            reward_samples,
+            groups,
+            self._config.data.system_prompt,
+            with_media=self._rewards.wants_media,
+        )
+        samples = [each for each in entries if isinstance(each, RewardSample)]
+        answers = iter(await self._rewards.whole.score(samples))
+        scores = [next(answers) if isinstance(e, RewardSample) else e for e in entries]
+        token_ids = [ids for group in groups for ids in group.token_ids]
+        pairs = [self._process(*pair) for pair in zip(scores, token_ids, strict=True)]
+        figures = {name: source.figures() for name, source in self._rewards.by_name.items()}
+        return RewardReport(
+            tuple(score for score, _ in pairs), tuple(rewards for _, rewards in pairs), figures
+        )
 
-    def resident_mb(self) -> float:
-        """Memory of this worker, in MB."""
+    async def resident_mb(self) -> float:
+        """Memory of this worker and its functions' processes, in MB."""
         return process_tree_mb()
+
+    async def stop(self) -> None:
+        """End the functions' processes and close all connections."""
+        await self._rewards.whole.close()
+
+    def _process(
+        self, score: SampleScore, token_ids: np.ndarray
+    ) -> tuple[SampleScore, np.ndarray | None]:
+        """A score, and its process rewards on the response's tokens; a failure if they misfit."""
+        if score.token_scores is None and score.step_scores is None:
+            return score, None
+        separator = self._config.reward.step_separator
+        try:
+            return score, process_rewards(score, token_ids.tolist(), self._text, separator)
+        except ValueError as error:
+            return failed(score.sample_id, str(error)), None
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        """The text of sampled tokens, as the generator gave it."""
+        if self._decode is None:
+            model = self._config.model
+            tokenizer = tokenizer_of(load_processor(model.pretrain, model.trust_remote_code))
+            self._decode = lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True))
+        return self._decode(token_ids)

@@ -22,11 +22,18 @@ from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from lightrft_ray.config import DataFault, RunConfig
+from lightrft_ray.data.demonstrations import Demonstration
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.models.checkpoint_names import checkpoint_names
+from lightrft_ray.models.freezing import Freezing, freeze
+from lightrft_ray.models.loading import policy_without_weights
 from lightrft_ray.sync.buckets import BucketSpec, verify_checksum
 from lightrft_ray.sync.shared_buffer import SharedBuffer
+from lightrft_ray.sync.weight_source import unpublished_names
+from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.engine_arguments import engine_arguments
+from lightrft_ray.workers.hot_first_token import hot_first_token
 from lightrft_ray.workers.messages import (
     GeneratedSample,
     GenerationSettings,
@@ -45,6 +52,7 @@ class VllmEngine:
         self, config: RunConfig, forbidden_token_ids: Sequence[int], max_images: int
     ) -> None:
         """Start the engine and its processes; takes half a minute."""
+        self._config = config
         self._encoder = PromptEncoder(
             load_processor(config.model.pretrain, config.model.trust_remote_code),
             config.data.system_prompt,
@@ -59,7 +67,10 @@ class VllmEngine:
 
     async def connect(self) -> None:
         """Set up the engine's end of the weight transport."""
-        await self._engine.init_weight_transfer_engine(WeightTransferInitRequest({}))
+        left_out = frozen_names(self._config)
+        await self._engine.init_weight_transfer_engine(
+            WeightTransferInitRequest({"left_out": left_out})
+        )
 
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
@@ -82,6 +93,12 @@ class VllmEngine:
             each if isinstance(each, SkippedPrompt) else await self._finish(each)
             for each in pending
         ]
+
+    async def encode(
+        self, demonstrations: Sequence[Demonstration]
+    ) -> list[GroupTokens | DataFault]:
+        """Demonstrations as models take them, or why one cannot be used; nothing is sampled."""
+        return list(await asyncio.gather(*map(self._encode, demonstrations)))
 
     async def score_prompt(
         self, prompt: Prompt, continuation: Sequence[int]
@@ -134,6 +151,14 @@ class VllmEngine:
         """End the engine's processes."""
         self._engine.shutdown()
 
+    async def _encode(self, demonstration: Demonstration) -> GroupTokens | DataFault:
+        try:
+            rendered = await self._renderer.render(demonstration.prompt)
+        except DataFault as fault:
+            return fault
+        responses = (demonstration.response_ids,)
+        return GroupTokens(rendered.token_ids, responses, _put(rendered.media()))
+
     async def _render(self, task: PromptTask) -> tuple[PromptTask, RenderedPrompt] | SkippedPrompt:
         try:
             return task, await self._renderer.render(task.prompt)
@@ -143,6 +168,7 @@ class VllmEngine:
     async def _start(
         self, task: PromptTask, rendered: RenderedPrompt, settings: GenerationSettings
     ) -> "_Pending":
+        first = settings.first_token
         params = SamplingParams(
             n=settings.n,
             max_tokens=settings.max_tokens,
@@ -150,6 +176,7 @@ class VllmEngine:
             seed=task.seed,  # vLLM gives sample i the seed + i
             logprobs=0,  # of the sampled token alone
             logit_bias=self._forbidden,
+            extra_args=None if first is None else hot_first_token(first, settings.temperature),
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
@@ -222,6 +249,16 @@ def _log_probs_of(
     pairs = zip(token_ids.tolist(), positions, strict=True)
     values = [position[token].logprob for token, position in pairs if position is not None]
     return np.asarray(values, dtype=np.float32)
+
+
+def frozen_names(config: RunConfig) -> list[str]:
+    """Weights of the policy that the learner will never publish, by their names in a checkpoint."""
+    freezing = Freezing.of_policy(config.model)
+    if freezing == Freezing():
+        return []
+    model = policy_without_weights(model_source(config, config.model.pretrain))
+    freeze(model, freezing)
+    return checkpoint_names(model, unpublished_names(model))
 
 
 def _put(media: Mapping[str, np.ndarray] | None) -> ObjectRef | None:

@@ -40,7 +40,9 @@ def local_ray() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def generator(local_ray: None, config: RunConfig, inputs: RunInputs) -> Iterator[ActorHandle]:
-    """A generator with the embedded checkpoint's weights."""
+    """A generator with the embedded checkpoint's weights, which can draw hot first tokens."""
+    rollout = config.rollout.model_copy(update={"use_fire": True})
+    config = config.model_copy(update={"rollout": rollout})
     actor = Generator.options(runtime_env={"env_vars": engine_environment(config)}).remote(
         config, inputs.sampling.forbidden_token_ids, 1
     )

@@ -23,6 +23,7 @@ from lightrft_ray.driver.seeds import prompt_seed
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
 from lightrft_ray.workers.actor_group import wait_for
 from lightrft_ray.workers.messages import (
+    FirstToken,
     GenerationSettings,
     GroupTokens,
     PromptTask,
@@ -82,6 +83,56 @@ def test_rollout_log_probs_are_those_of_the_sampled_distribution(
         for sample, log_probs in zip(group.samples, expected, strict=True):
             np.testing.assert_allclose(sample.log_probs, log_probs, atol=2e-5)
             assert not set(sample.token_ids) & set(forbidden)
+
+
+HOT = FirstToken(temperature=3.0, top_k=6)
+
+
+def test_a_hot_first_token_keeps_the_log_prob_it_was_drawn_with(
+    generator: ActorHandle, config: RunConfig, inputs: RunInputs
+) -> None:
+    """Of the top k at the high temperature; all that follows is of the regular distribution."""
+    settings = replace(SETTINGS, n=8, temperature=0.8, first_token=HOT)
+    groups = _generate(generator, _tasks(inputs.train_prompts[:4]), settings)
+    model, forbidden = _model(config), tuple(inputs.sampling.forbidden_token_ids)
+    for group in groups:
+        assert isinstance(group, RolloutGroup)
+        regular = _plain_log_probs(model, group.tokens, 0.8, forbidden)
+        first = _first_token_distribution(model, group.tokens, HOT, forbidden)
+        for sample, log_probs in zip(group.samples, regular, strict=True):
+            expected = torch.cat([first[sample.token_ids[:1]], log_probs[1:]])
+            np.testing.assert_allclose(sample.log_probs, expected, atol=2e-5)
+            ended = sample.token_ids[-1] == inputs.stop_token_id
+            assert sample.is_truncated == (not ended)
+            assert ended or len(sample.token_ids) == SETTINGS.max_tokens
+    assert any(len(sample.token_ids) > 1 for sample in _samples(groups))
+
+
+@torch.no_grad()
+def _first_token_distribution(
+    model: PreTrainedModel, group: GroupTokens, hot: FirstToken, forbidden: tuple[int, ...]
+) -> torch.Tensor:
+    """(V,) log-probs that first tokens are drawn with."""
+    (fetched,) = fetch_groups([group])
+    ids = fetched.prompt_ids[None]
+    types = (ids == model.config.image_token_id).long()
+    logits = model(input_ids=ids, mm_token_type_ids=types, **fetched.media).logits[0, -1]
+    logits = logits / hot.temperature
+    logits[list(forbidden)] = -math.inf
+    logits[logits < logits.topk(hot.top_k).values[-1]] = -math.inf
+    return logits.log_softmax(-1)
+
+
+def test_hot_samples_depend_on_the_seed_and_not_on_the_company(
+    generator: ActorHandle, inputs: RunInputs
+) -> None:
+    settings, tasks = replace(SETTINGS, first_token=HOT), _tasks(inputs.train_prompts[:5])
+    together = _generate(generator, tasks, settings)
+    alone = [group for task in reversed(tasks) for group in _generate(generator, [task], settings)]
+    assert _token_ids(together) == _token_ids(alone[::-1])
+    assert _token_ids(together) != _token_ids(_generate(generator, tasks))
+    short = _generate(generator, tasks, replace(settings, max_tokens=1))
+    assert _token_ids(short) == [ids[:1] for ids in _token_ids(together)]
 
 
 def test_samples_depend_on_the_seed_and_not_on_the_company(

@@ -3,25 +3,31 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import ray
 import torch
+from safetensors.torch import load_file
 
-from lightrft_ray.config import RunConfig
+from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import load_config
 from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.preflight import RunInputs, resolve_checkpoints
+from lightrft_ray.models.token_models import Sampling
 from lightrft_ray.sync.buckets import unpack_bucket
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import merge_metrics, metric_values
 from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.batches import DemonstrationBatch
 from lightrft_ray.workers.deepspeed_engine import ProcessGroup
 from lightrft_ray.workers.learner import PolicyLearner
 from lightrft_ray.workers.messages import GroupTokens
+from lightrft_ray.workers.snapshot import SnapshotSource
+from lightrft_ray.workers.storage import write_files
 
 TIMEOUT = 300
 N_GROUPS, N_SAMPLES = 4, 4
@@ -111,6 +117,10 @@ def _train(
         kl_coef=0,
         horizon=5,
     )
+    shares = [
+        [replace(batch, demonstrations=own) for batch in share]
+        for share, own in zip(shares, _demonstrations(groups, len(learner)), strict=True)
+    ]
     answers = learner.wait(learner.start_each("train", shares))
     merged: dict = {}
     for metrics, _ in answers:
@@ -119,6 +129,17 @@ def _train(
     skipped = {result.skipped for _, (result,) in answers}
     assert len(skipped) == 1, "ranks disagree on whether the step was applied"
     return metric_values(merged), norms.pop(), skipped.pop()
+
+
+def _taught(groups: list[GroupTokens]) -> list[GroupTokens]:
+    """The first sample of each group, as a demonstration."""
+    return [group.select(0, 1) for group in groups]
+
+
+def _demonstrations(groups: list[GroupTokens], ranks: int) -> list[DemonstrationBatch]:
+    taught = _taught(groups)
+    n_tokens = sum(group.action_count for group in taught)
+    return [DemonstrationBatch(tuple(taught[rank::ranks]), n_tokens) for rank in range(ranks)]
 
 
 def _weights(learner: ActorGroup) -> dict[str, torch.Tensor]:
@@ -169,11 +190,13 @@ def test_a_step_that_is_not_finite_is_skipped_on_all_ranks(
 def test_the_first_step_is_the_same(
     learners: dict[str, ActorGroup], groups: list[GroupTokens], experience: ExperienceVL
 ) -> None:
-    """Loss, gradient norm and the weights it leads to."""
+    """Loss, gradient norm and the weights it leads to, with demonstrations mixed in."""
+    log_probs = learners["one rank, stage 0"].call("log_probs", _taught(groups), Sampling())[0]
     results = {name: _train(group, groups, experience) for name, group in learners.items()}
     weights = {name: _weights(group) for name, group in learners.items()}
     expected, norm, _ = results["one rank, stage 0"]
     assert norm > 0.1
+    assert expected["ptx_loss"] == pytest.approx(-log_probs.mean(), rel=1e-4)
     assert expected["clip_frac_low"] + expected["clip_frac_high"] > 0
     for name, (metrics, other_norm, skipped) in results.items():
         assert not skipped
@@ -186,14 +209,56 @@ def test_the_first_step_is_the_same(
             assert float(moved.median()) < 1e-6, (name, tensor_name)
 
 
+def test_ranks_without_an_image_keep_up(
+    learners: dict[str, ActorGroup], groups: list[GroupTokens], experience: ExperienceVL
+) -> None:
+    """One prompt of four has an image: of two ranks that take turns, one always has none."""
+    text = np.arange(65, 75)
+    blind = [replace(group, prompt_ids=text, media=None) for group in groups[1:]]
+    mixed = [groups[0], *blind]
+    answers = {name: group.call("log_probs", mixed)[0] for name, group in learners.items()}
+    results = {name: _train(group, mixed, experience) for name, group in learners.items()}
+    _, norm, _ = results["one rank, stage 0"]
+    for name, (_, other_norm, skipped) in results.items():
+        np.testing.assert_allclose(answers[name], answers["one rank, stage 0"], atol=2e-2)
+        assert not skipped
+        assert other_norm == pytest.approx(norm, rel=1e-2), name
+
+
+def test_a_restored_learner_goes_on_as_it_would_have(
+    learners: dict[str, ActorGroup],
+    groups: list[GroupTokens],
+    experience: ExperienceVL,
+    tmp_path: Path,
+) -> None:
+    """Weights, optimizer and schedule, for every ZeRO stage; back from a file system."""
+    for name, learner in learners.items():
+        pairs = learner.start_split("snapshot")
+        snapshots = learner.wait([snapshot for _, snapshot in pairs])
+        url, entries = str(tmp_path / name), {}
+        for files, _ in pairs:
+            entries |= write_files(url, ray.get(files, timeout=TIMEOUT))
+        expected = [_train(learner, groups, experience) for _ in range(2)]
+        weights = _weights(learner)
+        learner.call("restore", SnapshotSource(url, entries, snapshots[0].signature))
+        assert [_train(learner, groups, experience) for _ in range(2)] == expected, name
+        for tensor_name, tensor in _weights(learner).items():
+            assert torch.equal(weights[tensor_name], tensor), (name, tensor_name)
+
+
+def test_a_checkpoint_of_another_model_is_refused(learners: dict[str, ActorGroup]) -> None:
+    learner = learners["one rank, stage 0"]
+    with pytest.raises(UserError, match=r"another policy model .7 parameters"):
+        learner.call("restore", SnapshotSource("/nowhere", {}, "7 parameters"))
+
+
 def test_a_saved_policy_holds_every_weight(
     learners: dict[str, ActorGroup], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    from transformers import AutoModelForImageTextToText
-
     for name in ("one rank, stage 0", "two ranks, stage 3"):
         folder = tmp_path_factory.mktemp("saved")
         learners[name].call("save_pretrained", str(folder))
-        saved = dict(AutoModelForImageTextToText.from_pretrained(folder).named_parameters())
-        for tensor_name, tensor in _weights(learners[name]).items():
-            torch.testing.assert_close(saved[tensor_name].data, tensor, rtol=0, atol=0)
+        saved, published = load_file(folder / "model.safetensors"), _weights(learners[name])
+        assert saved.keys() == published.keys()
+        for tensor_name, tensor in published.items():
+            torch.testing.assert_close(saved[tensor_name], tensor, rtol=0, atol=0)

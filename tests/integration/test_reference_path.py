@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,6 @@ from lightrft_ray.models.actor_vl import ActorVL
 from lightrft_ray.models.critic_vl import CriticVL
 from lightrft_ray.models.loading import ModelSource, load_backbone
 from lightrft_ray.models.token_models import TokenCritic
-from lightrft_ray.rewards.functions import exact_match
 from lightrft_ray.trainer.assembler import Assembler
 from lightrft_ray.trainer.experience_maker_vl import NaiveExperienceMakerVL, SamplesVL
 from lightrft_ray.trainer.kl import FixedKLController
@@ -41,12 +41,13 @@ SETTINGS = [
     ("train_batch_size", "18"),
     ("micro_train_batch_size", "9"),
     ("micro_rollout_batch_size", "5"),
+    ("reward_fn", str(Path(__file__).with_name("token_reward.py"))),
 ]
 
 
 @pytest.fixture(scope="module")
 def run_config() -> RunConfig:
-    """PPO with the KL in the reward, micro-batches that cut groups, and a temperature."""
+    """PPO with the KL and rewards of tokens, micro-batches that cut groups, and a temperature."""
     return resolve_checkpoints(load_config(None, SETTINGS))
 
 
@@ -94,7 +95,7 @@ def _maker(config: RunConfig, inputs: RunInputs) -> NaiveExperienceMakerVL:
         config.data.prompt_max_len,
         FixedKLController(config.algorithm.init_kl_coef),
         strategy=config,
-        reward_fn=exact_match,
+        remote_rm_url=[config.reward.reward_fn],
     )
 
 
@@ -112,6 +113,7 @@ def test_both_paths_make_the_same_experience(
     add_advantages([local], rewards, run_config.algorithm, kl_coef=0.1)
 
     assert rewards[0].sum() > 0
+    assert scores.process_rewards is not None
     torch.testing.assert_close(rewards[0], scores.rewards)
     for name in (
         "action_log_probs",

@@ -60,6 +60,7 @@ def test_a_run_leaves_what_it_promises(grpo: Path) -> None:
         "curves.png",
         "tensorboard",
         "hf_checkpoint",
+        "checkpoints",
     }
     assert load_config(grpo / "config.yaml", []).trainer.num_steps == 3
     summary = json.loads((grpo / "summary.json").read_text())
@@ -107,8 +108,22 @@ def test_the_same_seed_gives_the_same_metrics(grpo: Path, tmp_path: Path) -> Non
 
 
 def test_ppo_trains_a_critic_and_pays_for_kl(tmp_path: Path) -> None:
+    """With demonstrations, one of them unusable, and an average of the weights."""
+    digits = resolve_embedded("embedded:digits")
+    taught = [json.loads(row) for row in (digits / "train.jsonl").read_text().splitlines()[:36]]
+    taught[7] |= {"id": "bad", "images": ["none.png"]}
+    (tmp_path / "taught.jsonl").write_text("".join(json.dumps(row) + "\n" for row in taught))
     result = launch(
         tmp_path / "ppo",
+        pretrain_data=tmp_path / "taught.jsonl",
+        image_root=digits,
+        output_key="reference",
+        ptx_coef=1.0,
+        ptx_batch_size=6,
+        enable_ema="true",
+        ema_beta=0.5,
+        eval_ema="true",
+        max_bad_fraction=0.2,
         advantage_estimator="gae",
         init_kl_coef=0.05,
         kl_estimator="k1",
@@ -123,8 +138,14 @@ def test_ppo_trains_a_critic_and_pays_for_kl(tmp_path: Path) -> None:
     for record in records:
         assert all(math.isfinite(value) for value in record.values())
         assert record["value/loss"] > 0
+        assert record["policy/ptx_loss"] > 0
+        assert record["policy/loss"] > record["policy/ptx_loss"] / 2
         assert record["advantage/std"] == pytest.approx(1, abs=1e-3)
         assert record["rollout/log_prob_gap_max"] < 1e-4
+    # The average and what it was swapped with, before and after the run.
+    assert records[-1]["publish/version"] == 3 + 2 * 2
+    averaged = AutoModelForImageTextToText.from_pretrained(tmp_path / "ppo" / "hf_checkpoint")
+    assert all(tensor.isfinite().all() for tensor in averaged.state_dict().values())
     summary = json.loads((tmp_path / "ppo" / "summary.json").read_text())
     assert summary["algorithm"] == "gae"
     assert summary["peak_rss_mb_by_role"].keys() >= {"critic", "reference"}
@@ -188,10 +209,13 @@ def test_a_run_can_be_interrupted_and_leaves_no_process(tmp_path: Path) -> None:
     assert status == 130, output
     assert "Traceback" not in output
     assert_all_gone(family)
+    last = metrics(tmp_path / "run")[-1]["step"]
+    assert f"saved after step {last}" in output
+    assert (tmp_path / "run" / "checkpoints" / f"step_{last}" / "manifest.json").exists()
 
 
 def test_a_worker_that_dies_ends_the_run_with_its_name_and_no_process(tmp_path: Path) -> None:
-    process = start(tmp_path / "run", num_steps=500, progress="plain")
+    process = start(tmp_path / "run", num_steps=500, progress="plain", max_restarts=0)
     read_until(process, "step 1/500")
     family = descendants(process)
     (learner,) = [p for p in family if "PolicyLearner" in " ".join(p.cmdline())]
@@ -213,6 +237,7 @@ def reward_func(responses, references):
 def test_unusable_prompts_and_failed_rewards_are_counted_and_never_made_up(
     tmp_path: Path,
 ) -> None:
+    """Also where prompts are taken by difficulty, first tokens are hot and lengths count."""
     digits = resolve_embedded("embedded:digits")
     rows = (digits / "train.jsonl").read_text().splitlines()[:20]
     bad = json.loads(rows[0]) | {"id": "bad", "images": ["images/none.png"]}
@@ -225,6 +250,10 @@ def test_unusable_prompts_and_failed_rewards_are_counted_and_never_made_up(
         reward_fn=tmp_path / "reward.py",
         max_bad_fraction=0.2,
         max_failed_fraction=1.0,
+        prompt_sampling="difficulty",
+        length_shaping="kimi",
+        use_fire="true",
+        old_log_probs="learner",
     )
     assert result.returncode == 0, result.stdout + result.stderr
     records = metrics(tmp_path / "run")[1:]
@@ -235,6 +264,10 @@ def test_unusable_prompts_and_failed_rewards_are_counted_and_never_made_up(
     assert failed > 0
     assert last["samples"] == 3 * 32 - failed
     assert "eval/accuracy" not in last
+    assert all(0 <= record["data/pass_rate_mean"] <= 1 for record in records)
+    assert all(record["rollout/log_prob_gap_max"] > 0.1 for record in records)
+    assert all(record["rollout/correction_weight_mean"] < 2 for record in records)
+    assert any(record["reward/length_shaping_mean"] != 0 for record in records)
 
 
 HANGING_REWARD = "import time\n\ndef reward_func(responses):\n    time.sleep(3600)\n"
@@ -245,7 +278,7 @@ FAILING_REWARD = "def reward_func(responses):\n    raise RuntimeError('no such j
     ("reward", "options", "status", "named"),
     [
         (None, {"canary_max_abs_diff": 1e-12}, 1, "canary prompt, over sync.canary_max_abs_diff"),
-        (HANGING_REWARD, {"reward_timeout": 3}, 1, "the reward worker did not answer within 3 s"),
+        (HANGING_REWARD, {"reward_timeout": 3}, 2, "not scored within 3 s"),
         (FAILING_REWARD, {}, 2, "reward.max_failed_fraction allows (RuntimeError: no such judge"),
     ],
     ids=["canary", "hanging reward", "failing reward"],

@@ -1,4 +1,4 @@
-"""Warnings: a KL is warned of exactly where its gradient is not that of the KL."""
+"""Warnings of what is allowed and doubtful; of a KL exactly where its gradient is not the KL's."""
 
 import math
 from typing import Literal
@@ -79,3 +79,23 @@ def test_reinforce_is_on_policy() -> None:
     assert "2 updates" in line and "algorithm.policy_loss reinforce" in line
     trainer["max_epochs"] = 1
     assert warnings(RunConfig.model_validate(tree)) == []
+
+
+def test_what_is_evaluated_and_what_is_exported_may_differ() -> None:
+    tree: dict[str, dict[str, object]] = {"trainer": {"enable_ema": True}}
+    (line,) = warnings(RunConfig.model_validate(tree))
+    assert "hf_checkpoint" in line and "evaluation.eval_ema true" in line
+    tree["evaluation"] = {"eval_ema": True}
+    assert warnings(RunConfig.model_validate(tree)) == []
+
+
+@pytest.mark.parametrize(
+    ("correction", "told"), [("none", True), ("geometric_mask", True), ("token_truncate", False)]
+)
+def test_a_hot_first_token_needs_a_weight_of_its_own(correction: str, told: bool) -> None:
+    algorithm = {"old_log_probs": "learner", "off_policy_correction": correction}
+    tree: dict[str, object] = {"algorithm": algorithm}
+    assert warnings(RunConfig.model_validate(tree)) == []
+    lines = warnings(RunConfig.model_validate(tree | {"rollout": {"use_fire": True}}))
+    assert bool(lines) == told
+    assert all("off_policy_correction" in line and "rollout.use_fire" in line for line in lines)

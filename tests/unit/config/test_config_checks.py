@@ -13,6 +13,7 @@ FLASH: Values = {"attn_implementation": "flash_attention_2", "dtype": "bfloat16"
 PADDED: Values = {"row_layout": "padded"}
 KL: Values = {"init_kl_coef": 0.1}
 GAE: Values = {"advantage_estimator": "gae"}
+DEMONSTRATIONS: Values = {"pretrain_data": "taught.jsonl"}
 SINGLES: Values = {"n_samples_per_prompt": 1, "rollout_batch_size": 256}
 LEARNER: Values = {"old_log_probs": "learner"}
 # Settings that contradict, the names the error must hold, and the same settings with its remedy.
@@ -172,6 +173,46 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
             "algorithm": {"advantage_estimator": "dr_grpo"},
         },
     ),
+    "a factor of no shaping": (
+        {"reward": {"length_shaping_factor": 0.5}},
+        ("reward.length_shaping_factor to null", "reward.length_shaping to kimi or linear"),
+        {"reward": {"length_shaping_factor": 0.5, "length_shaping": "linear"}},
+    ),
+    "a cosine in another shaping": (
+        {"reward": {"length_shaping": "linear", "cosine_wrong": [-1.0, 0.0]}},
+        ("reward.cosine_wrong to null", "reward.length_shaping to cosine"),
+        {"reward": {"length_shaping": "cosine", "cosine_wrong": [-1.0, 0.0]}},
+    ),
+    "lengths of one sample compared": (
+        {"reward": {"length_shaping": "kimi"}, "rollout": SINGLES, "algorithm": GAE},
+        ("rollout.n_samples_per_prompt to 2", "reward.length_shaping to linear"),
+        {"reward": {"length_shaping": "kimi"}, "algorithm": GAE},
+    ),
+    "a threshold that nobody asks for": (
+        {"reward": {"correct_threshold": 1.0}},
+        ("reward.correct_threshold to null", "data.prompt_sampling to difficulty"),
+        {"reward": {"correct_threshold": 1.0}, "data": {"prompt_sampling": "difficulty"}},
+    ),
+    "difficulty of prompts taken alike": (
+        {"data": {"difficulty_floor": 0.5}},
+        ("data.difficulty_floor to null", "data.prompt_sampling to difficulty"),
+        {"data": {"difficulty_floor": 0.5, "prompt_sampling": "difficulty"}},
+    ),
+    "a hot token without fire": (
+        {"rollout": {"first_token_top_k": 4}},
+        ("rollout.use_fire to true", "rollout.first_token_top_k to null"),
+        {"rollout": {"first_token_top_k": 4, "use_fire": True}, "algorithm": LEARNER},
+    ),
+    "a hot token that is not hot": (
+        {"rollout": {"use_fire": True, "first_token_temperature": 1.0}, "algorithm": LEARNER},
+        ("rollout.first_token_temperature 1", "rollout.temperature 1", "use_fire to false"),
+        {"rollout": {"use_fire": True, "first_token_temperature": 1.5}, "algorithm": LEARNER},
+    ),
+    "a hot token that nobody can weigh": (
+        {"rollout": {"use_fire": True}},
+        ("algorithm.old_log_probs to learner", "rollout.use_fire to false"),
+        {"rollout": {"use_fire": True}, "algorithm": LEARNER},
+    ),
     "dynamic sampling with one sample": (
         {"rollout": {"dynamic_sampling": True, **SINGLES}, "algorithm": GAE},
         ("rollout.n_samples_per_prompt to 2", "rollout.dynamic_sampling to false"),
@@ -224,8 +265,13 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
     ),
     "flash attention with shared prompts": (
         {"model": FLASH, "placement": GPUS},
-        ("model.attn_implementation", "trainer.row_layout to padded"),
-        {"trainer": PADDED, "model": FLASH, "placement": GPUS},
+        ("model.attn_implementation", "trainer.row_layout to packed"),
+        {"trainer": {"row_layout": "packed"}, "model": FLASH, "placement": GPUS},
+    ),
+    "flex attention on CPU learners": (
+        {"model": {"attn_implementation": "flex_attention"}},
+        ("model.attn_implementation", "placement.actor_num_gpus_per_node to 1"),
+        {"model": {"attn_implementation": "flex_attention"}, "placement": GPUS},
     ),
     "step no multiple of the batch": (
         {"rollout": {"rollout_batch_size": 31}},
@@ -308,6 +354,59 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("trainer.critic_warmup_steps below 5", "trainer.num_steps 5"),
         {"trainer": {"critic_warmup_steps": 4, "num_steps": 5}, "algorithm": GAE},
     ),
+    "clip bounds the wrong way round": (
+        {"algorithm": {"eps_clip": 0.28, "eps_clip_high": 0.2}},
+        ("algorithm.eps_clip_high 0.2", "algorithm.eps_clip 0.28"),
+        {"algorithm": {"eps_clip": 0.2, "eps_clip_high": 0.28}},
+    ),
+    "GPUs for no critic": (
+        {"placement": {"critic_num_gpus_per_node": 1}},
+        ("placement.critic_num_gpus_per_node to 0", "algorithm.advantage_estimator to gae"),
+        {"placement": {"critic_num_gpus_per_node": 1}, "algorithm": GAE},
+    ),
+    "a learning rate for no critic": (
+        {"trainer": {"critic_learning_rate": 0.1}},
+        ("trainer.critic_learning_rate to 0.001", "algorithm.advantage_estimator to gae"),
+        {"trainer": {"critic_learning_rate": 0.1}, "algorithm": GAE},
+    ),
+    "a weight of no demonstrations": (
+        {"algorithm": {"ptx_coef": 0.1}},
+        ("algorithm.ptx_coef to null", "data.pretrain_data"),
+        {"algorithm": {"ptx_coef": 0.1}, "data": DEMONSTRATIONS},
+    ),
+    "a batch of no demonstrations": (
+        {"trainer": {"ptx_batch_size": 4}},
+        ("trainer.ptx_batch_size to null", "data.pretrain_data"),
+        {"trainer": {"ptx_batch_size": 4}, "data": DEMONSTRATIONS},
+    ),
+    "a column of no demonstrations": (
+        {"data": {"output_key": "answer"}},
+        ("data.output_key to response", "data.pretrain_data"),
+        {"data": {"output_key": "answer", **DEMONSTRATIONS}},
+    ),
+    "demonstrations that do not divide over the ranks": (
+        {
+            "data": DEMONSTRATIONS,
+            "placement": {"cpu_learner_ranks": 2},
+            "trainer": {"micro_train_batch_size": 128, "ptx_batch_size": 5},
+        },
+        ("trainer.ptx_batch_size 5", "2 learner ranks", "a multiple of 2"),
+        {
+            "data": DEMONSTRATIONS,
+            "placement": {"cpu_learner_ranks": 2},
+            "trainer": {"micro_train_batch_size": 128, "ptx_batch_size": 6},
+        },
+    ),
+    "a decay of no average": (
+        {"trainer": {"ema_beta": 0.9}},
+        ("trainer.enable_ema to true", "trainer.ema_beta to null"),
+        {"trainer": {"ema_beta": 0.9, "enable_ema": True}},
+    ),
+    "an evaluation of no average": (
+        {"evaluation": {"eval_ema": True}},
+        ("trainer.enable_ema to true", "evaluation.eval_ema to false"),
+        {"evaluation": {"eval_ema": True}, "trainer": {"enable_ema": True}},
+    ),
     "nodes without GPUs": (
         {"placement": {"ref_num_nodes": 2}},
         ("placement.ref_num_nodes to 1", "placement.ref_num_gpus_per_node to 1"),
@@ -371,11 +470,6 @@ def test_other_estimators_take_single_samples(estimator: str) -> None:
         "algorithm": {"advantage_estimator": estimator},
     }
     assert RunConfig.model_validate(tree).uses_critic == (estimator == "gae")
-
-
-def test_the_ranks_of_a_critic_count_only_where_there_is_one() -> None:
-    placement: Values = {"critic_num_gpus_per_node": 3}
-    assert RunConfig.model_validate({"placement": placement}).critic_ranks == 3
 
 
 def test_a_critic_without_gpus_may_have_ranks_beside_a_learner_with_gpus() -> None:

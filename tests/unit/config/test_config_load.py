@@ -102,7 +102,7 @@ def test_texts_of_the_command_line(name: str, text: str, value: object) -> None:
         ("rollout: {max_staleness: 1}", ["rollout.max_staleness", "set it to 0", "got 1"]),
         ("model: {dtype: fp16}", ["model.dtype", "'float32' or 'bfloat16'", "fp16"]),
         ("trainer: {zero_stage: true}", ["trainer.zero_stage", "must be an integer, got true"]),
-        ("trainer: {row_layout: packed}", ["trainer.row_layout", "'shared_prefix' or 'padded'"]),
+        ("trainer: {row_layout: ragged}", ["trainer.row_layout", "'packed' or 'padded'"]),
         (f"seed: {'x' * 500}", ["seed", "xxx..."]),
     ],
 )
@@ -156,6 +156,13 @@ def test_truncated_sampling_is_refused_with_its_reason(write: WriteFile, leaf: s
         assert _message(write(text)) == reason
     for name in (leaf, f"rollout.{leaf}", leaf.replace("_", "-")):
         assert _message(None, (name, "1")) == reason
+
+
+def test_the_kl_has_one_place(write: WriteFile) -> None:
+    for path in (write("algorithm: {use_kl_in_reward: true, use_kl_loss: true}"), None):
+        message = _message(path, *([] if path else [("use_kl_in_reward", "true")]))
+        assert message.startswith("algorithm.use_kl_in_reward: the KL is in the loss or in the")
+        assert "algorithm.use_kl_loss to false for the reward" in message
 
 
 def test_a_contradiction_is_told_as_it_is() -> None:

@@ -78,3 +78,30 @@ def test_a_loop_of_links_is_no_crash(tmp_path: Path) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     assert _load(loop).output_dir == str(loop)
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ([("reward_fn", "RUN/mine.py")], "reward.reward_fn"),
+        (
+            [
+                ("recipes", "{default: {a: 1}}"),
+                ("functions", "{a: {function: RUN/mine.py}}"),
+            ],
+            "reward.functions.a",
+        ),
+        (
+            [("recipes", "{default: {a: 1}}"), ("models", "{a: {pretrain: RUN/model}}")],
+            "reward.models.a",
+        ),
+    ],
+)
+def test_rewards_in_the_output_folder(
+    tmp_path: Path, settings: list[tuple[str, str]], name: str
+) -> None:
+    run = tmp_path / "run"
+    given = [(setting, text.replace("RUN", str(run))) for setting, text in settings]
+    with pytest.raises(UserError, match=f"the run's own input: {name} "):
+        _load(run, *given)
+    _load(tmp_path / "other", *given)

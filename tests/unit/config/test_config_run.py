@@ -55,6 +55,8 @@ def test_sections_in_the_order_of_a_run() -> None:
         "algorithm",
         "trainer",
         "evaluation",
+        "checkpoint",
+        "recovery",
         "sync",
         "placement",
         "logging",
@@ -211,7 +213,9 @@ def test_unknown_names_are_errors() -> None:
 @pytest.mark.parametrize(
     ("section", "leaf", "refused", "accepted"),
     [
-        ("rollout", "temperature", 0.0, 1e-3),
+        ("rollout", "temperature", 0.0, 0.01),
+        ("rollout", "temperature", 0.001, 0.01),
+        ("rollout", "temperature", 2.01, 2.0),
         ("rollout", "temperature", float("nan"), 2),
         ("rollout", "temperature", float("inf"), 2),
         ("rollout", "vllm_gpu_memory_utilization", 0.0, 0.5),
@@ -239,6 +243,7 @@ def test_unknown_names_are_errors() -> None:
         ("trainer", "zero_stage", 4, 3),
         ("trainer", "learner_timeout", 0.0, 0.1),
         ("evaluation", "eval_temperature", -0.1, 0.0),
+        ("evaluation", "eval_temperature", 2.01, 2.0),
         ("evaluation", "eval_steps", -1, 0),
         ("sync", "publish_timeout", 0, 1),
         ("sync", "canary_max_abs_diff", 0.0, 0.1),

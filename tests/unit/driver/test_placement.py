@@ -77,3 +77,27 @@ def test_a_shortage_names_what_each_role_asks_for() -> None:
 def test_sums_of_fractions_are_no_shortage() -> None:
     """15 · 0.2 is a little over 3 in floating point."""
     assert describe_shortage([RoleDemand("reward", ({"CPU": 0.2},) * 15)], {"CPU": 3.0}) is None
+
+
+def test_reward_models_have_groups_of_their_own() -> None:
+    demands = _demands(
+        reward={
+            "recipes": {"default": {"quality": 1, "judge": 1, "small": 1}},
+            "models": {
+                "quality": {"pretrain": "a", "num_workers": 2, "gpus_per_worker": 1},
+                "judge": {
+                    "pretrain": "b",
+                    "kind": "judge",
+                    "template": "{response}",
+                    "gpus_per_worker": 2,
+                },
+                "small": {"pretrain": "c"},
+            },
+        }
+    )
+    assert {role: demand.total("GPU") for role, demand in demands.items() if "model" in role} == {
+        "reward_model.quality": 2,
+        "reward_model.judge": 2,
+        "reward_model.small": 0,
+    }
+    assert len(demands["reward_model.quality"].bundles) == 2

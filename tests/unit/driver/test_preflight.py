@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from tiny_models import text_model
 from tokenizers import Tokenizer, models
-from transformers import PreTrainedTokenizerFast
+from transformers import GPT2Config, PreTrainedTokenizerFast
 
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import load_config
@@ -52,6 +52,8 @@ def test_the_embedded_default_is_ready() -> None:
         ),
         ({"prompt_data": "/nowhere/data.jsonl"}, ["/nowhere/data.jsonl", "no such file"]),
         ({"eval_data": "/nowhere/eval.jsonl"}, ["/nowhere/eval.jsonl", "no such file"]),
+        ({"pretrain_data": "/nowhere/taught.jsonl"}, ["/nowhere/taught.jsonl", "no such file"]),
+        ({"aux_loss_coef": 0.01}, ["algorithm.aux_loss_coef", "model.pretrain", "no router"]),
         ({"reward_fn": "exactmatch"}, ["reward.reward_fn exactmatch", "exact_match"]),
         ({"reward_fn": "/nowhere/reward.py"}, ["/nowhere/reward.py", "no such file"]),
     ],
@@ -87,6 +89,18 @@ def test_bad_rows_within_the_limit_are_counted(tmp_path: Path) -> None:
     assert inputs.eval_prompts == ()
 
 
+def test_demonstrations_are_read_with_the_prompts(tmp_path: Path) -> None:
+    rows = [{"prompt": f"question {i}", "response": str(i)} for i in range(19)]
+    seen = {"prompt": "which?", "images": ["a.png", "b.png"], "response": "2"}
+    path = _data(tmp_path / "taught.jsonl", *rows, seen, {"prompt": "too long?", "response": 10**9})
+    config = _config(pretrain_data=path, eval_max_samples=1)
+    inputs = check_inputs(resolve_checkpoints(config))
+    assert (len(inputs.demonstrations), inputs.bad_rows) == (20, 1)
+    assert inputs.max_images == 2
+    for demonstration in inputs.demonstrations:
+        assert demonstration.response_ids[-1] == inputs.stop_token_id
+
+
 def test_images_for_a_model_that_takes_text_alone(tmp_path: Path) -> None:
     text_model().save_pretrained(tmp_path / "text")
     tokenizer = PreTrainedTokenizerFast(
@@ -104,3 +118,49 @@ def test_a_checkpoint_without_processor(tmp_path: Path) -> None:
         (tmp_path / name).symlink_to(source / name)
     with pytest.raises(UserError, match="no processor or tokenizer could be loaded"):
         _check(pretrain=tmp_path)
+
+
+def _with_critic(folder: Path, critic: Path, prompt_data: Path | str) -> None:
+    _check(
+        pretrain=folder,
+        critic_pretrain=critic,
+        advantage_estimator="gae",
+        prompt_data=prompt_data,
+    )
+
+
+def test_images_for_a_critic_that_cannot_see(tmp_path: Path) -> None:
+    text_model().save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=r"model\.critic_pretrain .* takes text alone"):
+        _with_critic(resolve_embedded("embedded:tiny-qwen2.5-vl"), tmp_path, "embedded:digits")
+
+
+def test_a_vision_model_with_a_tokenizer_alone(tmp_path: Path) -> None:
+    source = resolve_embedded("embedded:tiny-qwen2.5-vl")
+    for file in source.iterdir():
+        if "processor" not in file.name:
+            (tmp_path / file.name).symlink_to(file)
+    with pytest.raises(UserError, match=r"to see images, processor_config\.json"):
+        _check(pretrain=tmp_path)
+
+
+def test_a_vocabulary_that_the_models_have_not(tmp_path: Path) -> None:
+    """The critic has 64 rows, and the policy's tokenizer 256 bytes and its special tokens."""
+    text_model().save_pretrained(tmp_path / "critic")
+    data = _data(tmp_path / "rows.jsonl", {"prompt": "a", "reference": "b"})
+    message = r"model\.critic_pretrain .* '<\|im_start\|>' the id 258, .* up to 63; .* 259 or more"
+    with pytest.raises(UserError, match=message):
+        _with_critic(resolve_embedded("embedded:tiny-qwen2.5-vl"), tmp_path / "critic", data)
+
+
+def test_a_frozen_pattern_that_matches_nothing() -> None:
+    with pytest.raises(UserError, match=r"nearest is model\.visual\.\*"):
+        _check(freeze_patterns="[model.visuals.*]")
+    _check(freeze_patterns="[model.visual.*]", freeze_embeddings=True)
+
+
+def test_a_family_that_cannot_share_prompts_says_so(tmp_path: Path) -> None:
+    GPT2Config().save_pretrained(tmp_path / "gpt2")
+    data = _data(tmp_path / "prompts.jsonl", {"prompt": "1 + 1"})
+    with pytest.raises(UserError, match="row_layout: models of the family 'gpt2'"):
+        _check(pretrain=tmp_path / "gpt2", prompt_data=data)

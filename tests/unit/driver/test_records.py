@@ -127,6 +127,7 @@ def test_metrics_of_ranks_are_weighted_by_what_they_counted() -> None:
     value = update_record("value", by_rank)
     assert value["value/skipped_updates"] == 0
     assert value["value/clip_fraction"] == pytest.approx(0.25)
+    assert value["value/learning_rate"] == pytest.approx(0.1)
     assert set(value) <= set(METRICS)
 
 
@@ -137,6 +138,16 @@ def test_a_loss_without_a_clip_has_no_clip_fraction() -> None:
     record = update_record("policy", [(measured, _results(1.0))])
     assert record["policy/clip_fraction_dual"] == 0.25
     assert set(record) <= set(METRICS)
+
+
+def test_what_is_added_to_the_policy_loss_is_recorded() -> None:
+    measured = _measured(1.0, 2) | {
+        "ptx_loss": Mean(torch.tensor(3.0), torch.tensor(2)),
+        "aux_loss": Mean(torch.tensor(8.0), torch.tensor(4)),
+    }
+    record = update_record("policy", [(measured, _results(1.0))])
+    assert record["policy/ptx_loss"] == 1.5
+    assert record["policy/aux_loss"] == 2.0
 
 
 def test_shaping_and_mismatch_are_recorded_where_there_are_any() -> None:

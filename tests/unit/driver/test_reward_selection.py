@@ -3,18 +3,25 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from rollouts import rollout_group, sample
 
+from lightrft_ray.driver.rewards import SampleRewards
 from lightrft_ray.driver.selection import ScoredGroup, collect, has_signal
 
 
 def _scored(*rewards: float, truncated: Sequence[int] = ()) -> ScoredGroup:
     samples = [sample([i], is_truncated=i in truncated) for i in range(len(rewards))]
-    return ScoredGroup(rollout_group("a", [1], samples), torch.tensor(rewards))
+    return ScoredGroup(rollout_group("a", [1], samples), _rewards(rewards))
+
+
+def _rewards(values: Sequence[float]) -> SampleRewards:
+    count = len(values)
+    return SampleRewards(torch.tensor(values), (None,) * count, ({},) * count)
 
 
 _NAN = math.nan
@@ -53,10 +60,17 @@ def test_masked_samples_give_no_signal(masks: bool, expected: bool) -> None:
     ],
 )
 def test_the_best_samples(rewards: list[float], count: int, kept: list[int]) -> None:
-    best = _scored(*rewards).best(count)
+    best = _scored(*rewards).best(count, mask_truncated=False)
     assert [one.token_ids.tolist() for one in best.group.samples] == [[i] for i in kept]
     expected = torch.tensor([rewards[i] for i in kept])
-    torch.testing.assert_close(best.rewards, expected, equal_nan=True)
+    torch.testing.assert_close(best.rewards.values, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize(("masks", "kept"), [(True, [1, 3]), (False, [0, 1])])
+def test_the_best_samples_can_be_trained_on(masks: bool, kept: list[int]) -> None:
+    group = _scored(9.0, 1.0, _NAN, -1.0, truncated=[0])
+    best = group.best(2, mask_truncated=masks)
+    assert [one.token_ids.tolist() for one in best.group.samples] == [[i] for i in kept]
 
 
 @given(
@@ -84,3 +98,17 @@ def test_batches_are_even_and_informative_groups_come_first(draws: list[list[boo
     assert enough or collected.batches == len(draws)
     before_the_last = sum(is_one for batch in draws[: collected.batches - 1] for is_one in batch)
     assert before_the_last < 3  # no batch was drawn in vain
+
+
+def test_process_rewards_are_compared_too() -> None:
+    steps = (np.array([np.nan, 0.5], dtype=np.float32), None)
+    samples = [sample([1, 2]), sample([3])]
+    rewards = SampleRewards(torch.tensor([1.0, 1.0]), steps, ({}, {}))
+    group = ScoredGroup(rollout_group("a", [1], samples), rewards)
+    assert has_signal([group], mask_truncated=False) == [True]
+    best = group.best(1, mask_truncated=False)
+    assert best.group.samples == (samples[0],)
+    mask = torch.ones(1, 3).bool()
+    padded = best.rewards.padded_process(mask)
+    torch.testing.assert_close(padded, torch.tensor([[math.nan, 0.5, math.nan]]), equal_nan=True)
+    assert _rewards([1.0]).padded_process(mask) is None

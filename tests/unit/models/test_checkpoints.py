@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tiny_models import text_model, vision_model
 from transformers import Qwen2ForCausalLM, Qwen2Model
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
@@ -88,3 +89,16 @@ def test_an_unreadable_checkpoint_is_named_in_one_line(tmp_path: Path, content: 
     with pytest.raises(UserError, match=r"model\.pretrain .*: cannot be read: ") as caught:
         load_backbone(ModelSource(str(tmp_path)))
     assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_that_lacks_weights_is_refused(tmp_path: Path) -> None:
+    """transformers would make them up at random."""
+    text_model().save_pretrained(tmp_path)
+    file = tmp_path / "model.safetensors"
+    weights = load_file(file)
+    name = "model.layers.1.self_attn.q_proj.weight"
+    del weights[name]
+    save_file(weights, file, metadata={"format": "pt"})
+    for load in (load_policy, load_backbone):
+        with pytest.raises(UserError, match=r"lacks 1 weights, as .*layers\.1\.self_attn\.q_proj"):
+            load(ModelSource(str(tmp_path)))

@@ -72,3 +72,23 @@ def test_generation_without_a_stop_id_is_an_error() -> None:
     model.generation_config.eos_token_id = None
     with pytest.raises(ValueError, match="eos_token_id"):
         ActorLanguage(model).generate(torch.tensor([[3]]), max_new_tokens=1)
+
+
+def test_sampling_places_a_video_as_scoring_does() -> None:
+    """One of six frames that are two seconds apart: transformers' own ids would be others."""
+    actor = ActorVL(vision_model())
+    prompt = torch.tensor([[3, *[VIDEO] * 6, 4, 5], [PAD, PAD, *[VIDEO] * 6, 6]])
+    media = {
+        "pixel_values_videos": torch.randn(48, 96, generator=torch.Generator().manual_seed(0)),
+        "video_grid_thw": torch.tensor([[6, 2, 2]] * 2),
+        "second_per_grid_ts": torch.tensor([2.0, 1.0]),
+    }
+    sequences, mask, actions = actor.generate(
+        prompt, attention_mask=(prompt != PAD).long(), temperature=0.0, max_new_tokens=4, **media
+    )
+    width = actions.shape[1]
+    _, output = actor(sequences, width, mask, return_output=True, **media)
+    logits = output.logits[:, -width - 1 : -1]
+    logits[..., list(_PLACEHOLDERS)] = -torch.inf
+    taken = sequences[:, -width:]
+    assert torch.equal(logits.argmax(-1)[actions], taken[actions])

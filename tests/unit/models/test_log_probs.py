@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 import torch
 from golden_cases import DTYPES, Case, load, run
+from torch import Tensor
 
+from lightrft_ray.models.fused_log_probs import fused_log_probs
 from lightrft_ray.models.log_probs import sampled_distribution, token_entropy, token_log_probs
 
 
@@ -24,20 +26,44 @@ def _causal(case: Case) -> dict[str, Any]:
     return {"log_probs": token_log_probs(distribution, case.integers("input_ids")[:, 1:])}
 
 
-_ADAPTERS = {"gather": _gather, "causal": _causal}
+def _fused(logits: Tensor, labels: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Logits are the hidden states of a head that changes nothing."""
+    head = torch.eye(logits.shape[-1], dtype=logits.dtype)
+    flat = logits.flatten(0, -2), head, None, labels.flatten()
+    log_probs, entropy = fused_log_probs(*flat, temperature=temperature, chunk_tokens=3)
+    return log_probs.view(labels.shape), entropy.view(labels.shape)
 
 
+def _fused_gather(case: Case) -> dict[str, Any]:
+    logits, labels = case.floats("logits"), case.integers("labels")
+    log_probs, entropy = _fused(logits, labels, case.param("temperature"))
+    return {"log_probs": log_probs, "entropy": entropy}
+
+
+def _fused_causal(case: Case) -> dict[str, Any]:
+    logits, labels = case.floats("logits")[:, :-1], case.integers("input_ids")[:, 1:]
+    return {"log_probs": _fused(logits, labels, case.param("temperature"))[0]}
+
+
+_ADAPTERS = {
+    "plain": {"gather": _gather, "causal": _causal},
+    "fused": {"gather": _fused_gather, "causal": _fused_causal},
+}
+
+
+@pytest.mark.parametrize("kind", _ADAPTERS)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("case", load("logprobs"), ids=str)
-def test_golden_log_probs(case: Case, dtype: torch.dtype) -> None:
-    run(case, dtype, _ADAPTERS)
+def test_golden_log_probs(case: Case, dtype: torch.dtype, kind: str) -> None:
+    run(case, dtype, _ADAPTERS[kind])
 
 
+@pytest.mark.parametrize("kind", _ADAPTERS)
 @pytest.mark.parametrize(
     "case", [case for case in load("logprobs") if "bf16-logits" in case.raw["tags"]], ids=str
 )
-def test_bfloat16_logits_lose_nothing(case: Case) -> None:
-    run(case, torch.bfloat16, _ADAPTERS)
+def test_bfloat16_logits_lose_nothing(case: Case, kind: str) -> None:
+    run(case, torch.bfloat16, _ADAPTERS[kind])
 
 
 def test_results_are_float32_for_half_precision() -> None:

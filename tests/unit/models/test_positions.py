@@ -7,6 +7,7 @@ import torch
 from golden_cases import Case, load, run
 from torch import Tensor
 from transformers import (
+    Glm4vConfig,
     Qwen2_5_VLConfig,
     Qwen2Config,
     Qwen2VLConfig,
@@ -25,12 +26,10 @@ _IMAGE, _VIDEO = 7, 8
 _RULE = MRopePositions(_IMAGE, _VIDEO, spatial_merge_size=2, tokens_per_second=2)
 _NOT_NEEDED = ("vision_start_token_id", "vision_end_token_id", "pad_token_id")
 
-# Qwen3-VL's videos have a block a frame; its images follow the common rule.
-_CLAIMED = [case for case in load("mrope") if not case.raw.get("optional")]
-
 
 def _rule(case: Case) -> PositionRule:
-    assert case.param("style") in ("qwen2_5_vl", "qwen3_vl")
+    style = case.param("style")
+    assert style in ("qwen2_5_vl", "qwen3_vl")
     for name in _NOT_NEEDED:
         case.param(name)
     return MRopePositions(
@@ -38,6 +37,7 @@ def _rule(case: Case) -> PositionRule:
         video_token_id=case.param("video_token_id"),
         spatial_merge_size=case.param("spatial_merge_size"),
         tokens_per_second=case.param("tokens_per_second"),
+        frame_by_frame=style == "qwen3_vl",
     )
 
 
@@ -91,16 +91,9 @@ def _rope_index(case: Case) -> dict[str, Any]:
     return {"position_ids": positions, "rope_delta": deltas}
 
 
-@pytest.mark.parametrize("case", _CLAIMED, ids=str)
+@pytest.mark.parametrize("case", load("mrope"), ids=str)
 def test_golden_mrope(case: Case) -> None:
     run(case, torch.float32, {"rope_index": _rope_index})
-
-
-def test_only_videos_of_qwen3_are_not_claimed() -> None:
-    left_out = [case for case in load("mrope") if case.raw.get("optional")]
-    assert {case.param("style") for case in left_out} <= {"qwen3_vl"}
-    assert all("video" in case.raw["tags"] for case in left_out)
-    assert any("peers-disagree" in case.raw["tags"] for case in _CLAIMED)
 
 
 def test_time_steps_do_not_round_up_to_the_next_id() -> None:
@@ -172,10 +165,16 @@ def test_rules_of_qwen_vl_models(config: Any, tokens_per_second: int | None) -> 
     )
 
 
-def test_an_unknown_family_with_mrope_is_refused() -> None:
-    config = Qwen3VLConfig()
+def test_qwen3_vl_takes_a_video_frame_by_frame() -> None:
+    config = Qwen3VLConfig(image_token_id=_IMAGE, video_token_id=_VIDEO)
     config.text_config.rope_parameters = {"rope_type": "default", "mrope_section": [24, 20, 20]}
-    with pytest.raises(
-        UserError, match=r"'qwen3_vl' use M-RoPE .* supported: qwen2_vl, qwen2_5_vl"
-    ):
+    assert position_rule(config) == MRopePositions(
+        _IMAGE, _VIDEO, spatial_merge_size=2, frame_by_frame=True
+    )
+
+
+def test_an_unknown_family_with_mrope_is_refused() -> None:
+    config = Glm4vConfig()
+    config.text_config.rope_parameters = {"rope_type": "default", "mrope_section": [8, 12, 12]}
+    with pytest.raises(UserError, match=r"'glm4v' use M-RoPE .* supported: qwen2_vl, qwen2_5_vl"):
         position_rule(config)

@@ -1,6 +1,7 @@
 """Rows: which token sees which, where its position lies, and which states predict the actions."""
 
-from dataclasses import replace
+from dataclasses import is_dataclass, replace
+from typing import get_args
 
 import pytest
 import torch
@@ -8,7 +9,8 @@ from tiny_models import IMAGE, PAD, VIDEO, prompt_group
 from torch import Tensor
 
 from lightrft_ray.models.positions import MRopePositions, TextPositions
-from lightrft_ray.models.rows import PromptGroup, RowLayout, build_rows
+from lightrft_ray.models.row_attention import RowAttention
+from lightrft_ray.models.rows import PromptGroup, RowLayout, Rows, build_rows
 
 _GROUPS = [
     PromptGroup(torch.tensor([11, 12]), [torch.tensor([21, 22]), torch.tensor([31])], {}),
@@ -21,20 +23,34 @@ def _predicting_tokens(rows_ids: Tensor, columns: Tensor, mask: Tensor) -> list[
     return [row[used].tolist() for row, used in zip(ids, mask, strict=True)]
 
 
+def _visible(rows: Rows) -> list[list[int]]:
+    attention = rows.attention
+    assert isinstance(attention, RowAttention)
+    return (attention.dense_mask(torch.float32)[0, 0] == 0).int().tolist()
+
+
 def test_shared_prefix_rows() -> None:
     rows = build_rows(_GROUPS, "shared_prefix", TextPositions(), PAD)
-    assert rows.input_ids.tolist() == [[11, 12, 21, 22, 31, PAD], [13, 14, 15, 41, 42, 43]]
-    assert rows.position_ids.tolist() == [[0, 1, 2, 3, 2, 0], [0, 1, 2, 3, 4, 5]]
-    assert rows.attention_mask.shape == (2, 1, 6, 6)
-    assert rows.attention_mask[0, 0].int().tolist() == [
-        [1, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0],
-        [1, 1, 0, 0, 1, 0],  # the second response does not see the first
-        [0, 0, 0, 0, 0, 1],  # padding sees itself alone
+    assert rows.input_ids.tolist() == [[11, 12, 21, 22, 31, 13, 14, 15, 41, 42, 43]]
+    assert rows.position_ids.tolist() == [[0, 1, 2, 3, 2, 0, 1, 2, 3, 4, 5]]
+    visible = _visible(rows)
+    assert visible[:5] == [
+        [1, 0, 0, 0, 0, *[0] * 6],
+        [1, 1, 0, 0, 0, *[0] * 6],
+        [1, 1, 1, 0, 0, *[0] * 6],
+        [1, 1, 1, 1, 0, *[0] * 6],
+        [1, 1, 0, 0, 1, *[0] * 6],  # the second response does not see the first
     ]
-    assert torch.equal(rows.attention_mask[1, 0], torch.ones(6, 6).tril().bool())
+    assert [row[:5] for row in visible[5:]] == [[0] * 5] * 6  # nor a group the other
+    assert [row[5:] for row in visible[5:]] == torch.ones(6, 6).tril().int().tolist()
+
+
+def test_packed_rows() -> None:
+    rows = build_rows(_GROUPS, "packed", TextPositions(), PAD)
+    assert rows.input_ids.tolist() == [[11, 12, 21, 22, 11, 12, 31, 13, 14, 15, 41, 42, 43]]
+    assert rows.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 0, 1, 2, 3, 4, 5]]
+    blocks = [torch.ones(size, size).tril() for size in (4, 3, 6)]
+    assert _visible(rows) == torch.block_diag(*blocks).int().tolist()
 
 
 def test_padded_rows() -> None:
@@ -44,11 +60,11 @@ def test_padded_rows() -> None:
         [11, 12, 31, PAD, PAD, PAD],
         [13, 14, 15, 41, 42, 43],
     ]
-    assert rows.attention_mask.sum(dim=1).tolist() == [4, 3, 6]
+    assert rows.attention.sum(dim=1).tolist() == [4, 3, 6]
     assert rows.position_ids[1].tolist() == [0, 1, 2, 0, 0, 0]
 
 
-@pytest.mark.parametrize("layout", ["shared_prefix", "padded"])
+@pytest.mark.parametrize("layout", get_args(RowLayout))
 def test_actions_are_predicted_by_the_token_before_them(layout: RowLayout) -> None:
     rows = build_rows(_GROUPS, layout, TextPositions(), PAD)
     assert rows.action_mask.int().tolist() == [[1, 1, 0], [1, 0, 0], [1, 1, 1]]
@@ -61,7 +77,7 @@ def test_actions_are_predicted_by_the_token_before_them(layout: RowLayout) -> No
     assert before == [[12, 21], [12], [15, 41, 42]]
 
 
-@pytest.mark.parametrize(("layout", "copies"), [("shared_prefix", 1), ("padded", 3)])
+@pytest.mark.parametrize(("layout", "copies"), [("shared_prefix", 1), ("packed", 3), ("padded", 3)])
 def test_images_come_once_a_row_in_row_order(layout: RowLayout, copies: int) -> None:
     groups = [
         prompt_group(1, 4, [2, 2, 1], [(2, 4)]),
@@ -76,7 +92,7 @@ def test_images_come_once_a_row_in_row_order(layout: RowLayout, copies: int) -> 
     assert torch.equal(rows.media["pixel_values"], expected)
 
 
-@pytest.mark.parametrize("layout", ["shared_prefix", "padded"])
+@pytest.mark.parametrize("layout", get_args(RowLayout))
 def test_mrope_goes_on_from_the_prompts_largest_id(layout: RowLayout) -> None:
     """Four axes, text positions first: they count tokens, the others jump over the image."""
     prompt = torch.tensor([2, IMAGE, IMAGE, IMAGE, IMAGE])
@@ -91,21 +107,29 @@ def test_mrope_goes_on_from_the_prompts_largest_id(layout: RowLayout) -> None:
     ]
 
 
-@pytest.mark.parametrize("layout", ["shared_prefix", "padded"])
+@pytest.mark.parametrize("layout", get_args(RowLayout))
 def test_an_empty_response_is_refused(layout: RowLayout) -> None:
     empty = replace(_GROUPS[0], responses=[torch.tensor([21]), torch.tensor([], dtype=torch.long)])
     with pytest.raises(ValueError, match="a response has no tokens"):
         build_rows([_GROUPS[1], empty], layout, TextPositions(), PAD)
 
 
-def test_tokens_of_a_shared_row_are_counted_once() -> None:
-    assert [group.token_count for group in _GROUPS] == [5, 6]
-
-
-def test_moving_rows_keeps_every_field() -> None:
-    rows = build_rows([prompt_group(1, 4, [2], [(2, 4)])], "padded", TextPositions(), PAD)
+@pytest.mark.parametrize("layout", get_args(RowLayout))
+def test_moving_rows_moves_every_tensor(layout: RowLayout) -> None:
+    rows = build_rows(
+        [prompt_group(1, 4, [2, 3], [(2, 4)])], layout, MRopePositions(60, 61, 2), PAD
+    )
     moved = rows.to(torch.device("meta"))
-    tensors = [*(value for value in vars(moved).values() if torch.is_tensor(value))]
-    assert len(tensors) == len(vars(moved)) - 1
-    assert all(tensor.is_meta for tensor in [*tensors, *moved.media.values()])
-    assert moved.media.keys() == rows.media.keys()
+    assert all(tensor.is_meta for tensor in _tensors(moved))
+    assert len(_tensors(moved)) == len(_tensors(rows))
+
+
+def _tensors(value: object) -> list[Tensor]:
+    """All tensors within a value."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict | tuple):
+        parts = list(value.values()) if isinstance(value, dict) else list(value)
+    else:
+        parts = list(vars(value).values()) if is_dataclass(value) else []
+    return [tensor for part in parts for tensor in _tensors(part)]

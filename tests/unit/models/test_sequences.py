@@ -8,6 +8,7 @@ from golden_cases import Case, load, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightrft_ray.models.sequences import SequenceLayout, process_sequences, until_stop
 
@@ -167,6 +168,27 @@ def test_a_prompts_own_mask_tells_a_leading_pad_token_from_padding() -> None:
     sequences = torch.tensor([[0, 0, 5, 11]])
     mask = torch.tensor([[0, 1, 1]])
     assert process_sequences(sequences, 3, _STOP, _PAD, mask)[1].tolist() == [[0, 1, 1, 1]]
+
+
+class _Operations(TorchDispatchMode):
+    """Counts the tensor operations."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def _operations(rows: int, width: int) -> int:
+    sequences = torch.randint(0, 9, (rows, width))
+    with _Operations() as operations:
+        process_sequences(sequences, width // 2, [1, 2], 0)
+    return operations.count
+
+
+def test_no_loop_over_rows_or_tokens() -> None:
+    assert _operations(2, 8) == _operations(50, 8) == _operations(2, 300)
 
 
 @pytest.mark.parametrize("input_len", [0, 3])

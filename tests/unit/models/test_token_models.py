@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from lightrft_ray.models.rows import PromptGroup, RowLayout, Rows, build_rows
 from lightrft_ray.models.token_models import Sampling, TokenCritic, TokenPolicy
 
 _SAMPLING = Sampling(temperature=0.8, forbidden_token_ids=(IMAGE, VIDEO))
-_LAYOUTS: tuple[RowLayout, ...] = ("shared_prefix", "padded")
+_LAYOUTS: tuple[RowLayout, ...] = get_args(RowLayout)
 _IMAGE_GROUPS = {
     "images": [
         prompt_group(1, 6, [3, 1, 5, 2], [(4, 6)]),
@@ -144,12 +145,13 @@ def test_a_bfloat16_model_gives_float32_results() -> None:
 def test_values_do_not_depend_on_the_layout(name: str) -> None:
     model = vision_model()
     critic = TokenCritic(model.base_model, seed=3)
-    shared, padded = (_rows(model, _IMAGE_GROUPS[name], layout) for layout in _LAYOUTS)
+    shared, *others = (_rows(model, _IMAGE_GROUPS[name], layout) for layout in _LAYOUTS)
     values = critic(shared)
     assert values.shape == shared.action_mask.shape
     assert (values[shared.action_mask] != 0).all()
     assert (values[~shared.action_mask] == 0).all()
-    torch.testing.assert_close(values, critic(padded), rtol=0, atol=1e-5)
+    for rows in others:
+        torch.testing.assert_close(values, critic(rows), rtol=0, atol=1e-5)
 
 
 def test_the_value_of_an_action_is_that_of_the_state_before_it() -> None:

@@ -5,7 +5,15 @@ import sys
 
 import pytest
 
-from lightrft_ray.observe.names import METRICS, PHASES, ROLES, check_record, glossary, is_timing
+from lightrft_ray.observe.names import (
+    FAMILIES,
+    METRICS,
+    PHASES,
+    ROLES,
+    check_record,
+    glossary,
+    is_timing,
+)
 
 
 def test_every_name_has_a_unit_a_meaning_and_a_direction() -> None:
@@ -33,6 +41,15 @@ def test_an_undocumented_name_is_refused_by_name() -> None:
         check_record({"step": 1, "reward/median": 0.5})
 
 
+def test_a_family_has_a_name_for_each_reward() -> None:
+    check_record({"step": 1, "reward/component/exact_match": 1, "reward/latency/a/p50": 2})
+    assert is_timing("reward/latency/a/p50")
+    assert not is_timing("reward/failed_fraction/a")
+    for name in ("reward/component/", "reward/latency/a/p51"):
+        with pytest.raises(ValueError, match=name):
+            check_record({"step": 1, name: 0.5})
+
+
 def test_a_record_without_a_step_is_refused() -> None:
     with pytest.raises(ValueError, match="'step'"):
         check_record({"reward/mean": 0.5})
@@ -42,7 +59,7 @@ def test_the_glossary_has_one_markdown_row_for_each_name() -> None:
     header, rule, *rows = glossary().splitlines()
     columns = header.count("|")
     assert rule.count("|") == columns
-    assert [row.split("`")[1] for row in rows] == list(METRICS)
+    assert [row.split("`")[1] for row in rows] == [*METRICS, *FAMILIES]
     assert all(row.count("|") == columns for row in rows)
     assert "| `reward/mean` | reward | mean reward of the step's samples | higher |" in rows
 

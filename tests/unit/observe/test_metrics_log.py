@@ -130,3 +130,26 @@ def _read_events(output_dir: Path) -> EventAccumulator:
     events = EventAccumulator(str(output_dir / "tensorboard"))
     events.Reload()
     return events
+
+
+def test_a_resumed_run_writes_later_steps_again(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path) as log:
+        for step in range(4):
+            log.log({"step": step, "reward/mean": 1.0})
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 4, "rew')
+    with MetricsLog(tmp_path, after_step=1) as log:
+        log.log({"step": 2, "reward/mean": 2.0})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reward/mean"] for line in lines] == [1.0, 1.0, 2.0]
+
+
+def test_a_run_that_goes_back_writes_later_steps_again(tmp_path: Path) -> None:
+    with MetricsLog(tmp_path, use_tensorboard=True) as log:
+        for step in range(3):
+            log.log({"step": step, "reward/mean": 1.0})
+        log.rewind(0)
+        log.log({"step": 1, "reward/mean": 2.0})
+    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
+    assert [json.loads(line)["reward/mean"] for line in lines] == [1.0, 2.0]
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 2

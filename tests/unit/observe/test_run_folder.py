@@ -38,9 +38,15 @@ def test_a_folder_with_a_run_is_refused_and_left_alone(tmp_path: Path, trace: st
 
 
 def test_overwriting_removes_what_a_run_makes_and_nothing_else(tmp_path: Path) -> None:
-    for name in ("config.yaml", "metrics.jsonl", "summary.json", "curves.png"):
+    for name in (
+        "config.yaml",
+        "metrics.jsonl",
+        "summary.json",
+        "curves.png",
+        "evaluation.json",
+    ):
         (tmp_path / name).write_text("old")
-    for name in ("tensorboard", "hf_checkpoint", "skipped_updates", "data"):
+    for name in ("tensorboard", "hf_checkpoint", "skipped_updates", "checkpoints", "data"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "file").write_text("old")
     (tmp_path / "notes.txt").write_text("mine")

@@ -46,6 +46,7 @@ def test_phases_hold_the_evaluation_before_training_and_rates_do_not() -> None:
         "train": pytest.approx(2.0),
         "publish": pytest.approx(2.0),
         "eval": pytest.approx(3.0),
+        "save": 0,
     }
 
 
@@ -125,7 +126,7 @@ def test_the_text_holds_the_facts() -> None:
         "reward 5.500 → 35.500",
         "throughput 320 samples, 4.0 samples/s, 25 tokens/s",
         "seconds by phase generate 40.0, score 0.0, assemble 0.0, train 20.0, publish 20.0, "
-        "eval 3.0",
+        "eval 3.0, save 0.0",
         "weights version 41, publishing took 25.0% of the steps, canary gap 4.0e-06 nats",
         "prompts taken 84, trained 80, filtered 1, failed 1, in_flight 2, skipped 3",
         "peak memory, MB driver 540, learner 900",

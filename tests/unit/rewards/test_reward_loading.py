@@ -79,7 +79,7 @@ def test_what_is_wrong_with_a_file(tmp_path: Path, content: str, reason: str) ->
     ("name", "reason"),
     [
         ("nowhere/reward.py", "no such file"),
-        ("exactmatch", r"not ready-made \(exact_match\)"),
+        ("exactmatch", r"not ready-made \(exact_match, "),
         ("no_such_package.reward", "No module named 'no_such_package'"),
         ("math.no_such_function", "no attribute 'no_such_function'"),
         ("math.pi", "that is no function"),

@@ -1,6 +1,7 @@
 """What is remembered from batch to batch, and what is put together."""
 
 import math
+import statistics
 from typing import Any
 
 import pytest
@@ -55,6 +56,18 @@ def test_truncated_responses_are_masked_where_it_is_asked_for(masks: bool) -> No
         _assembler(reward={"mask_truncated": masks}).assemble(_SAMPLES, _scores()).experience
     )
     assert experience.action_mask.any(dim=1).tolist() == [True, not masks, True, False]
+
+
+@pytest.mark.parametrize(("masks", "kept"), [(True, [1.0, 3.0]), (False, [1.0, 0.0, 3.0])])
+def test_masked_responses_feed_no_statistics(masks: bool, kept: list[float]) -> None:
+    """The running deviation is of the rewards that are trained on."""
+    assembler = _assembler(
+        reward={"mask_truncated": masks, "reward_running_norm": "scale"},
+        algorithm={"advantage_estimator": "reinforce"},
+    )
+    experience = assembler.assemble(_SAMPLES, _scores()).experience
+    expected = 3.0 / statistics.stdev(kept)
+    assert experience.advantages[2, 0].item() == pytest.approx(expected)
 
 
 def test_the_kl_is_steered_by_what_was_trained_on() -> None:

@@ -14,13 +14,13 @@ from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import PromptGroup, build_rows
 from lightrft_ray.models.token_models import TokenPolicy
 from lightrft_ray.trainer.assemble import Scores, assemble_experience
+from lightrft_ray.trainer.batch_media import media_of
 from lightrft_ray.trainer.experience_maker import NaiveExperienceMaker
 from lightrft_ray.trainer.experience_maker_vl import (
     NaiveExperienceMakerVL,
     SamplesVL,
 )
 from lightrft_ray.trainer.experience_rows import join_rows, split_experience
-from lightrft_ray.trainer.media import media_of
 from lightrft_ray.trainer.rollout_advantages import add_advantages
 from lightrft_ray.trainer.sample_layouts import pack_samples, unpack_samples
 

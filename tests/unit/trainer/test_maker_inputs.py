@@ -1,7 +1,6 @@
 """What experience makers take, and the errors for what they do not."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -10,6 +9,7 @@ from makers import IMAGES, LABELS, PROMPTS, REFERENCES, maker, picture, strategy
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
 from lightrft_ray.trainer.experience_settings import ExperienceSettings, experience_settings
+from lightrft_ray.trainer.length_rewards import LengthShaping
 
 _INPUTS = (PROMPTS, IMAGES, REFERENCES, LABELS)
 
@@ -56,44 +56,6 @@ def test_bad_lists_and_missing_processors_are_named(tiny_folder: Path) -> None:
         own.generate_samples(PROMPTS[:1], [picture(1)], None, None)
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"num_actions": 3}, r"action_mask is \(4, 5\), for 4 sequences with num_actions 3"),
-        ({"attention_mask": torch.ones(1, 2)}, r"attention_mask is \(1, 2\), for sequences"),
-        ({"action_mask": None}, "action_mask is missing"),
-        ({"labels": ["x"]}, "labels has 1 entries for 4 samples"),
-        ({"image_num": [0, 0, 0, 0]}, "image_num: .* counts 0 rows, image_grid_thws has"),
-        (
-            {"image_num": [0, 0, 0, 2]},
-            r"image_num: .*What is it\?.* 2 rows, image_grid_thws has 1",
-        ),
-    ],
-)
-def test_samples_that_do_not_fit_are_named(
-    tiny_folder: Path, changes: dict[str, Any], message: str
-) -> None:
-    own = maker(tiny_folder, strategy=strategy(generate_max_len=5))
-    samples = own.generate_samples(*_INPUTS, min_new_tokens=5)[0]
-    for name, value in changes.items():
-        setattr(samples, name, value)
-    with pytest.raises(ValueError, match=message):
-        own.make_experience(samples)
-
-
-def test_actions_outside_the_response_name_the_prompt(tiny_folder: Path) -> None:
-    own = maker(tiny_folder)
-    samples = own.generate_samples(*_INPUTS, min_new_tokens=5)[0]
-    samples.attention_mask[3, -2:] = 0
-    with pytest.raises(ValueError, match=r"What is it\?: 5 actions in a response of 3 tokens"):
-        own.make_experience(samples)
-
-
-def test_an_unknown_estimator_is_named(tiny_folder: Path) -> None:
-    with pytest.raises(ValueError, match="advantage_estimator"):
-        maker(tiny_folder, strategy=strategy(advantage_estimator="gea"))
-
-
 def test_what_a_strategy_may_be() -> None:
     defaults = experience_settings(None)
     assert defaults == experience_settings(RunConfig()) == ExperienceSettings()
@@ -116,10 +78,21 @@ def test_a_run_brings_its_reward_shaping() -> None:
         ("reward_clip_range", "[-1, 1]"),
         ("reward_running_norm", "scale"),
         ("dynamic_sampling", "true"),
+        ("length_shaping", "cosine"),
+        ("cosine_exceeded", "-2"),
     ]
     own = experience_settings(load_config(None, shaping))
     assert own.reward_clip_range == (-1, 1)
     assert own.reward_running_norm
     assert own.dynamic_sampling
+    assert own.length_rewards == LengthShaping("cosine", exceeded=-2.0)
     with pytest.raises(ValueError, match=r"reward\.reward_running_norm standardize"):
         experience_settings(load_config(None, [*shaping, ("reward_running_norm", "standardize")]))
+
+
+def test_a_hot_first_token_is_refused() -> None:
+    fire = [("use_fire", "true"), ("old_log_probs", "learner")]
+    for given in (load_config(None, fire), strategy(use_fire=True)):
+        with pytest.raises(ValueError, match="no use_fire"):
+            experience_settings(given)
+    assert experience_settings(strategy(use_fire=False)) == experience_settings(strategy())

@@ -1,11 +1,16 @@
 """Rewards of a whole rollout: where they come from, how they are shaped, what fails."""
 
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from makers import IMAGES, LABELS, PROMPTS, REFERENCES, maker, strategy
+from PIL import Image
 from torch import Tensor, nn
 
 from lightrft_ray.config.errors import UserError
@@ -80,6 +85,13 @@ def test_rewards_are_clipped_and_long_responses_punished(tiny_folder: Path) -> N
     assert rewards.tolist() == [9.0, -9.0, 1.0]
 
 
+def test_lengths_are_compared_in_the_group_wherever_its_samples_lie(tiny_folder: Path) -> None:
+    own = maker(tiny_folder, strategy=strategy(length_shaping="kimi", length_shaping_factor=2.0))
+    experiences = [_experience([1.0, 0.0], [2, 4]), _experience([1.0, 1.0, 0.0, 0.0], [6, 3, 3, 3])]
+    _, rewards = own.process_experiences(experiences)
+    assert torch.cat(rewards).tolist() == [2.0, 0.0, 0.0, 1.0, 0.0, 0.0]
+
+
 def test_running_normalisation_goes_on_over_rollouts(tiny_folder: Path) -> None:
     own = maker(tiny_folder, strategy=strategy(reward_running_norm=True))
     own.process_experiences([_experience([1.0, 3.0, 5.0])])
@@ -121,6 +133,62 @@ def test_rewards_see_prompt_response_reference_and_label_apart(tiny_folder: Path
     assert seen["labels"] == ["text"] * 3 + ["image"]
 
 
+def test_rewards_that_ask_for_images_get_their_samples_own(tiny_folder: Path) -> None:
+    seen: list[list[bytes]] = []
+
+    def spy(images: Any, responses: Any) -> list[float]:
+        seen.extend([image.data for image in own] for own in images)
+        return [float(len(own)) for own in images]
+
+    own = maker(tiny_folder, reward_fn=spy)
+    experiences = [own.make_experience(batch) for batch in own.generate_samples(*_INPUTS)]
+    rewards = torch.cat([each.info["reward"] for each in experiences])
+    assert rewards.tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    shown = [[], [IMAGES[1]], IMAGES[2]]
+    for row, files in enumerate(seen):
+        for content, image in zip(files, shown[row // 3], strict=True):
+            assert Image.open(BytesIO(content)).tobytes() == image.tobytes()
+    assert len({id(files[0]) for files in seen[4:6]}) == 1
+
+
+def test_images_that_a_batch_has_only_as_pixels_are_an_error(tiny_folder: Path) -> None:
+    own = maker(tiny_folder, reward_fn=lambda images: [0.0] * len(images))
+    samples = own.generate_samples(*_INPUTS)[1]
+    samples.raw_images = None
+    with pytest.raises(ValueError, match="image_num counts 6 images, raw_images has 0"):
+        own.make_experience(samples)
+
+
+class _JsonRewards(BaseHTTPRequestHandler):
+    """Gives each text its length."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        rewards = [float(len(str(query))) for query in asked["query"]]
+        body = json.dumps({"rewards": rewards}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Stay silent."""
+
+
+def test_rewards_of_a_service(tiny_folder: Path) -> None:
+    with HTTPServer(("127.0.0.1", 0), _JsonRewards) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        address = f"http://127.0.0.1:{server.server_port}/get_reward"
+        own = maker(tiny_folder, reward_fn=None, remote_rm_url=[address])
+        samples = own.generate_samples(*_INPUTS)[0]
+        rewards = own.make_experience(samples).info["reward"]
+        server.shutdown()
+        thread.join()
+    texts = [p + r for p, r in zip(samples.prompts, samples.output_texts, strict=True)]
+    assert rewards.tolist() == [float(len(text)) for text in texts]
+
+
 class _ConstantReward(nn.Module):
     def __init__(self, value: float) -> None:
         super().__init__()
@@ -153,8 +221,34 @@ def test_a_file_with_a_reward_function(tiny_folder: Path, tmp_path: Path) -> Non
 def test_rewards_come_from_one_known_place(tiny_folder: Path) -> None:
     with pytest.raises(UserError, match="not from reward_model and reward_fn"):
         maker(tiny_folder, reward_model=_ConstantReward(1.0))
-    with pytest.raises(UserError, match="remote_rm_url http://host: reward services"):
-        maker(tiny_folder, reward_fn=None, remote_rm_url=["http://host"])
+    with pytest.raises(UserError, match=r"remote_rm_url 'host' is no address.*or give the path"):
+        maker(tiny_folder, reward_fn=None, remote_rm_url=["host"])
     nowhere = maker(tiny_folder, reward_fn=None)
     with pytest.raises(UserError, match="no rewards: give one of"):
         nowhere.make_experience(nowhere.generate_samples(*_INPUTS)[0])
+
+
+def test_rewards_of_tokens_reach_the_advantages(tiny_folder: Path) -> None:
+    """By REINFORCE they are sums of what is to come; batches differ in width, and one has none."""
+
+    def stepwise(response: str, label: str, response_token_ids: list[int]) -> Any:
+        if label == "text":
+            return 0.25
+        return {
+            "score": 1.0,
+            "token_scores": [0.5 * (k + 1) for k in range(len(response_token_ids))],
+        }
+
+    settings = strategy(advantage_estimator="reinforce", init_kl_coef=0.0, whiten_advantages=False)
+    own = maker(tiny_folder, reward_fn=stepwise, strategy=settings)
+    experiences = own.make_experience_list(*_INPUTS)
+    assert [each.info["labels"][0] for each in experiences] == ["text", "image", "images"]
+    for experience in experiences:
+        assert experience.info is not None and "process_rewards" not in experience.info
+        rows = zip(experience.advantages, experience.action_mask, experience.info["labels"])  # noqa: B905
+        for advantages, mask, label in rows:
+            count = int(mask.sum())
+            own_rewards = [0.0 if label == "text" else 0.5 * (k + 1) for k in range(count)]
+            own_rewards[-1] += 0.25 if label == "text" else 1.0
+            to_go = [sum(own_rewards[k:]) for k in range(count)]
+            torch.testing.assert_close(advantages[mask], torch.tensor(to_go))

@@ -9,9 +9,10 @@ from PIL import Image
 from torch import Tensor
 
 from lightrft_ray.models.sequences import SequenceLayout
+from lightrft_ray.trainer.batch_media import media_of_experience
 from lightrft_ray.trainer.experience_rows import PER_ACTION, join_rows, split_experience
 from lightrft_ray.trainer.experience_types import ExperienceVL
-from lightrft_ray.trainer.media import held_bytes, media_of_experience
+from lightrft_ray.trainer.media import held_bytes
 from lightrft_ray.trainer.replay_buffer import ReplayBuffer
 
 _PAD = 0
@@ -125,7 +126,7 @@ def test_media_may_come_beside_a_batch_without_pixels() -> None:
     buffer.append(bare, [media[0]] * 2)
     assert buffer[0].media.images.pixels is buffer[1].media.images.pixels
     _assert_equal(buffer.collate([buffer[0], buffer[1]]), whole)
-    with pytest.raises(ValueError, match="media has 1 entries for 2 samples"):
+    with pytest.raises(ValueError, match="media of prompt prompt 0 1: 1 entries for 2"):
         buffer.append(bare, media[:1])
 
 
@@ -183,10 +184,13 @@ def test_advantages_are_normalised_once_over_the_whole_buffer() -> None:
     ("changes", "message"),
     [
         ({"action_mask": None}, "needs an action_mask"),
-        ({"values": torch.zeros(1, 3)}, r"values is \(1, 3\), action_mask \(1, 2\)"),
+        (
+            {"values": torch.zeros(1, 3)},
+            r"values of prompt prompt 0 0: it is \(1, 3\), for \(1, 2\)",
+        ),
         ({"info": {"image_num": [2]}}, "image_num: .* counts 2 rows, image_grid_thws has 1"),
         ({"raw_images": []}, "image_num counts 1 images, raw_images has 0"),
-        ({"info": {"image_num": [1], "step": 3}}, "info must hold tensors and lists of 1"),
+        ({"info": {"image_num": [1], "step": 3}}, r"info\['step'\] is 3: it must"),
     ],
 )
 def test_fields_that_do_not_fit_are_named(changes: dict[str, Any], message: str) -> None:

@@ -9,18 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from lightrft_ray.trainer.batch_media import (
+    batch_fields,
+    media_of,
+    media_of_experience,
+    model_inputs,
+)
 from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL
 from lightrft_ray.trainer.media import (
     Medium,
     SampleMedia,
-    batch_fields,
     cut_medium,
     held_bytes,
     join_media,
-    media_of,
-    media_of_experience,
     media_ranges,
-    model_inputs,
     shared_with,
 )
 
@@ -178,8 +180,34 @@ def test_counts_that_do_not_fit_name_the_prompt_and_both_numbers(
 
 
 def test_media_of_both_styles_cannot_share_a_batch() -> None:
-    with pytest.raises(ValueError, match="with grids and media without"):
+    with pytest.raises(ValueError, match="media with and media without"):
         join_media([Medium(1, torch.ones(1, 2)), Medium(1, torch.ones(1, 2), torch.ones(1, 3))])
+
+
+def test_tiles_are_padded_and_frames_are_not() -> None:
+    two, three = torch.ones(1, 2, 3, 4, 4), torch.ones(1, 3, 3, 4, 4)
+    joined = join_media([Medium(1, two), Medium(1, three)]).pixels
+    assert joined is not None
+    assert joined[:, :, 0, 0, 0].tolist() == [[1, 1, 0], [1, 1, 1]]
+    first, second = cut_medium(Medium(0, joined), [1, 1], per_sample=True)
+    assert first.pixels is not None and second.pixels is not None
+    assert torch.equal(first.pixels, two)
+    assert torch.equal(second.pixels, three)
+    assert first.pixels.untyped_storage().data_ptr() == joined.untyped_storage().data_ptr()
+    with pytest.raises(
+        ValueError, match=r"pixel_values_videos: \(1, 2, .* and \(1, 3, .* share a batch"
+    ):
+        join_media([Medium(1, two), Medium(1, three)], name="video")
+
+
+def test_samples_without_images_may_have_an_empty_entry() -> None:
+    """Idefics 3 style: an entry a sample, whatever its number of images."""
+    pixels = torch.zeros(3, 2, 3, 4, 4)
+    pixels[1], pixels[2, 0] = 1, 1
+    cut = cut_medium(Medium(0, pixels), [0, 2, 1], per_sample=True)
+    assert [None if one.pixels is None else one.pixels.shape[1] for one in cut] == [None, 2, 1]
+    with pytest.raises(ValueError, match=r"image_num: .* counts 2 rows, pixel_values has 4"):
+        cut_medium(Medium(0, torch.ones(4, 1, 3, 4, 4)), [0, 2, 1], per_sample=True)
 
 
 def test_models_get_what_a_batch_has() -> None:

@@ -56,7 +56,7 @@ def test_groups_are_cut_at_borders_alone(sizes: list[int], size: int) -> None:
 
 def test_actions_are_the_response_tokens() -> None:
     group = GroupTokens(np.arange(4), (np.arange(3), np.arange(1), np.arange(2)), None)
-    assert group.action_count == 6
+    assert (group.action_count, group.token_count) == (6, 10)
     assert [len(response) for response in group.select(1, 3).responses] == [1, 2]
     assert group.select(1, 3).prompt_ids is group.prompt_ids
 

@@ -1,0 +1,76 @@
+"""Whether the checkpoints of a run fit its data, its settings and each other."""
+
+from collections.abc import Mapping, Sequence
+
+from transformers import PretrainedConfig
+
+from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.data.processing import Processor, PromptEncoder, tokenizer_of
+from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.models.families import check_rows_of_many
+from lightrft_ray.models.freezing import Freezing, freeze
+from lightrft_ray.models.loading import load_config, policy_without_weights, sees_images
+from lightrft_ray.models.positions import position_rule
+from lightrft_ray.models.vocabulary import check_vocabulary
+from lightrft_ray.workers.devices import model_source
+
+
+def checkpoint_configs(config: RunConfig) -> dict[str, PretrainedConfig]:
+    """Configurations of the checkpoints that the run uses, by setting, the policy's first.
+
+    Raises UserError for one that is not there, or that cannot be placed in positions.
+    """
+    model = config.model
+    used = {"model.pretrain": model.pretrain}
+    if config.uses_reference and model.ref_pretrain is not None:
+        used["model.ref_pretrain"] = model.ref_pretrain
+    if config.uses_critic and model.critic_pretrain is not None:
+        used["model.critic_pretrain"] = model.critic_pretrain
+    configs = {name: load_config(model_source(config, path), name) for name, path in used.items()}
+    for each in configs.values():
+        position_rule(each)
+    return configs
+
+
+def check_sight(
+    configs: Mapping[str, PretrainedConfig],
+    paths: Mapping[str, str],
+    prompts: Sequence[Prompt],
+) -> None:
+    """Raise UserError where a prompt has images that a model does not take."""
+    with_images = next((prompt for prompt in prompts if prompt.images), None)
+    if with_images is None:
+        return
+    for name, config in configs.items():
+        if not sees_images(config):
+            raise UserError(
+                f"{name} {paths[name]} takes text alone, and prompt {with_images.id} has images: "
+                "choose a vision-language model, or data without images"
+            )
+
+
+def check_tokens(
+    configs: Mapping[str, PretrainedConfig],
+    paths: Mapping[str, str],
+    processor: Processor,
+    encoder: PromptEncoder,
+    prompt: Prompt,
+) -> None:
+    """Raise UserError where the policy's tokenizer has ids that a model has no row for."""
+    used = encoder.token_ids(prompt)
+    for name, config in configs.items():
+        check_vocabulary(f"{name} {paths[name]}", config, tokenizer_of(processor), used)
+
+
+def check_freezing(config: RunConfig) -> None:
+    """Raise UserError where something is frozen that the policy has not, before it is loaded."""
+    freezing = Freezing.of_policy(config.model)
+    if freezing != Freezing():
+        freeze(policy_without_weights(model_source(config, config.model.pretrain)), freezing)
+
+
+def check_layout(config: RunConfig, configs: Mapping[str, PretrainedConfig]) -> None:
+    """Raise UserError where a model cannot compute the rows that the run lays out."""
+    if config.trainer.row_layout != "padded":
+        for name, each in configs.items():
+            check_rows_of_many(each, name)

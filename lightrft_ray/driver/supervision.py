@@ -1,0 +1,123 @@
+"""Training in attempts: when a worker dies, all go on from the last checkpoint."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lightrft_ray.config import RunConfig, WorkerDied
+from lightrft_ray.driver.checkpoint_store import Checkpoint, CheckpointStore
+from lightrft_ray.driver.checkpointer import Checkpointer
+from lightrft_ray.driver.export import write_companions
+from lightrft_ray.driver.heartbeat import Heartbeats
+from lightrft_ray.driver.loop import Record, TrainingLoop
+from lightrft_ray.driver.model_card import model_card
+from lightrft_ray.driver.placement import placed, role_demands
+from lightrft_ray.driver.preflight import RunInputs
+from lightrft_ray.driver.ray_session import RaySession
+from lightrft_ray.driver.restart_budget import RestartBudget
+from lightrft_ray.driver.revival import Reviver
+from lightrft_ray.driver.workers import Workers, start_workers
+from lightrft_ray.observe.metrics_log import MetricsLog
+from lightrft_ray.observe.progress import Progress
+from lightrft_ray.observe.run_folder import RunFolder
+
+
+@dataclass(frozen=True)
+class RunSetup:
+    """A run's configuration as given and with its checkpoints' folders, its inputs and places."""
+
+    config: RunConfig
+    resolved: RunConfig
+    inputs: RunInputs
+    store: CheckpointStore
+    log: MetricsLog
+    progress: Progress
+
+
+class Supervisor:
+    """Starts workers and trains, again and again while workers die and the budget lasts.
+
+    State that the learner or the critic lost is that of the last checkpoint, and so the prompts'
+    cursor and the metrics go back to it: a synchronous run goes on as if nothing had happened.
+    """
+
+    def __init__(self, setup: RunSetup, session: RaySession) -> None:
+        self._setup = setup
+        self._session = session
+        self._budget = RestartBudget(setup.config.recovery)
+        self._origin: Checkpoint | None = None
+        self.started: float | None = None
+        """When the workers were ready for the first time, by time.monotonic()."""
+
+    def train(self, resumed: Checkpoint | None) -> Record:
+        """Train to the end and save the policy; the latest value of each metric.
+
+        Raises WorkerDied when a worker died and the budget is spent.
+        """
+        self._origin = resumed
+        while True:
+            try:
+                return self._attempt(resumed)
+            except WorkerDied as death:
+                # What cannot even start would not start the next time, either.
+                is_over = self._session.interruption.requested or self.started is None
+                delay = None if is_over else self._budget.spend()
+                if delay is None:
+                    raise
+                resumed = self._go_back(death, delay)
+
+    def _attempt(self, resumed: Checkpoint | None) -> Record:
+        setup = self._setup
+        demands = role_demands(setup.resolved)
+        with placed(setup.resolved, demands, is_local=self._session.is_local) as placement:
+            workers = start_workers(setup.resolved, setup.inputs, demands, placement)
+            try:
+                self.started = self.started or time.monotonic()
+                return self._run(workers, resumed)
+            finally:
+                workers.stop()
+
+    def _run(self, workers: Workers, resumed: Checkpoint | None) -> Record:
+        setup = self._setup
+        checkpointer = Checkpointer(setup.config, setup.store, workers)
+        loop = TrainingLoop(
+            setup.resolved, setup.inputs, workers, checkpointer, self._session.interruption
+        )
+        say = setup.progress.message
+        try:
+            with Heartbeats(workers.generator, setup.config.recovery, say) as heartbeats:
+                Reviver(workers, loop.publisher, self._budget, heartbeats.health, say)
+                loop.run(self._report, resumed)
+        except KeyboardInterrupt:
+            if checkpointer.last_step is not None:
+                setup.progress.message(
+                    f"saved after step {checkpointer.last_step}; --resume auto goes on from it"
+                )
+            raise
+        self._save_policy(workers, loop.results)
+        return loop.results
+
+    def _report(self, record: Record) -> None:
+        self._setup.log.log(record)
+        self._setup.progress.update(record)
+        self._budget.progress(int(record["step"]))
+
+    def _go_back(self, death: WorkerDied, delay: float) -> Checkpoint | None:
+        """Be where the last checkpoint was taken, or where the run began."""
+        progress = self._setup.progress
+        checkpoint = self._setup.store.newest(progress.message) or self._origin
+        step = -1 if checkpoint is None else checkpoint.step
+        place = "the beginning" if checkpoint is None else f"step {step}"
+        progress.message(f"{death}; all workers are restarted and go on from {place}")
+        self._setup.log.rewind(step)
+        time.sleep(delay)
+        return checkpoint
+
+    def _save_policy(self, workers: Workers, results: Record) -> None:
+        """The policy as a Hugging Face folder, with all that belongs to it."""
+        setup = self._setup
+        folder = RunFolder(Path(setup.config.output_dir)).checkpoint
+        workers.learner.call("save_pretrained", str(folder.resolve()))
+        write_companions(setup.resolved, folder)
+        card = model_card(setup.config, setup.config.trainer.num_steps, results)
+        (folder / "README.md").write_text(card, encoding="utf-8")

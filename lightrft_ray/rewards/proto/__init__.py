@@ -1,0 +1,1 @@
+"""The protocol of reward services over gRPC: `reward.proto`, and the Python made of it."""

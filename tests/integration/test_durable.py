@@ -1,0 +1,197 @@
+"""What a run leaves in its checkpoints is enough to go on bit for bit, on the real stack.
+
+All tests share one start of the workers: going on from a checkpoint resets whatever state they
+have. Whole processes that are killed and started again are tests/chaos.
+"""
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+import ray
+import torch
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from lightrft_ray.config import RunConfig
+from lightrft_ray.config.load import load_config
+from lightrft_ray.driver.checkpoint_store import Checkpoint, CheckpointStore
+from lightrft_ray.driver.checkpointer import Checkpointer
+from lightrft_ray.driver.export import export_beside
+from lightrft_ray.driver.heartbeat import Heartbeats
+from lightrft_ray.driver.interruption import Interruption
+from lightrft_ray.driver.loop import Record, TrainingLoop
+from lightrft_ray.driver.placement import placed, role_demands
+from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
+from lightrft_ray.driver.ray_session import ray_session
+from lightrft_ray.driver.restart_budget import RestartBudget
+from lightrft_ray.driver.revival import Reviver
+from lightrft_ray.driver.workers import Workers, start_workers
+from lightrft_ray.observe.names import is_timing
+from tests.integration.launching import ROOT, environment
+
+# Every kind of state: a critic, both schedules, an adaptive KL and running reward statistics.
+OPTIONS = {
+    "num_steps": "4",
+    "rollout_batch_size": "4",
+    "n_samples_per_prompt": "4",
+    "train_batch_size": "8",
+    "micro_train_batch_size": "8",
+    "eval_max_samples": "8",
+    "eval_steps": "2",
+    "eval_sets": "{hot: {data: embedded:digits, max_samples: 4, temperature: 1.0, "
+    "n_samples_per_prompt: 2}}",
+    "save_steps": "1",
+    "max_ckpt_num": "9",
+    "advantage_estimator": "gae",
+    "init_kl_coef": "0.05",
+    "kl_estimator": "k1",
+    "use_kl_loss": "false",
+    "kl_target": "0.001",
+    "kl_horizon": "100",
+    "reward_running_norm": "standardize",
+    "lr_scheduler": "cosine",
+    "lr_warmup_steps": "2",
+}
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Running workers, and where their checkpoints go."""
+
+    config: RunConfig
+    resolved: RunConfig
+    inputs: RunInputs
+    workers: Workers
+    store: CheckpointStore
+
+    def train(
+        self,
+        resumed: Checkpoint | None = None,
+        after_step: Callable[[int], None] = lambda step: None,
+        messages: Callable[[str], None] = lambda text: None,
+    ) -> dict[int, Record]:
+        """Records of a loop of its own, without what may differ between equal runs."""
+        records: dict[int, Record] = {}
+
+        def report(record: Record) -> None:
+            same = {name: value for name, value in record.items() if not is_timing(name)}
+            records[int(record["step"])] = same
+            after_step(int(record["step"]))
+
+        checkpointer = Checkpointer(self.config, self.store, self.workers)
+        loop = TrainingLoop(self.resolved, self.inputs, self.workers, checkpointer, Interruption())
+        settings = self.config.recovery
+        with Heartbeats(self.workers.generator, settings, messages) as beats:
+            budget = RestartBudget(settings)
+            Reviver(self.workers, loop.publisher, budget, beats.health, messages)
+            loop.run(report, resumed)
+        return records
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("durable")
+    config = load_config(None, [*OPTIONS.items(), ("output_dir", str(folder / "run"))])
+    resolved = resolve_checkpoints(config)
+    inputs, demands = check_inputs(resolved), role_demands(resolved)
+    with ray_session(), placed(resolved, demands, is_local=True) as placement:
+        workers = start_workers(resolved, inputs, demands, placement)
+        yield Stack(config, resolved, inputs, workers, CheckpointStore(config.checkpoint_url))
+        workers.stop()
+
+
+@pytest.fixture(scope="module")
+def whole(stack: Stack) -> dict[int, Record]:
+    """The records of a run that was never stopped."""
+    return stack.train()
+
+
+def _must_be_silent(text: str) -> None:
+    raise AssertionError(text)
+
+
+def test_every_checkpoint_is_there_with_its_score(stack: Stack, whole: dict[int, Record]) -> None:
+    assert stack.store.steps() == [4, 3, 2, 1]
+    scores = {step: stack.store.open(step).manifest.score for step in (1, 2, 4)}
+    assert scores == {1: None, 2: whole[2]["eval/accuracy"], 4: whole[4]["eval/accuracy"]}
+    assert {"eval/hot/pass_at_k", "eval/hot/accuracy", "eval/hot/samples"} <= whole[4].keys()
+    assert whole[4]["eval/hot/samples"] == 8
+
+
+def test_a_run_goes_on_bit_for_bit_from_the_last_good_checkpoint(
+    stack: Stack, whole: dict[int, Record]
+) -> None:
+    newest = Path(stack.store.url) / "step_4"
+    (weights,) = (newest / "policy").glob("mp_rank_*model_states.pt")
+    data = bytearray(weights.read_bytes())
+    data[len(data) // 2] ^= 1
+    weights.write_bytes(data)
+    said: list[str] = []
+    checkpoint = stack.store.newest(said.append)
+    assert checkpoint is not None and checkpoint.step == 3
+    assert len(said) == 1 and f"policy/{weights.name} is damaged" in said[0]
+    assert stack.train(checkpoint) == {4: whole[4]}
+    assert stack.train(stack.store.open(1)) == {step: whole[step] for step in (2, 3, 4)}
+    assert stack.store.newest(_must_be_silent).step == 4  # the damaged one was written again
+
+
+def test_a_checkpoint_is_exported_on_demand(
+    stack: Stack, whole: dict[int, Record], tmp_path: Path
+) -> None:
+    trained = tmp_path / "trained"
+    stack.train(stack.store.open(4))  # no step is left: the workers are where the run ended
+    stack.workers.learner.call("save_pretrained", str(trained))
+    output = tmp_path / "exported"
+    command = [sys.executable, str(ROOT / "launch" / "export.py"), "--checkpoint", stack.store.url]
+    for expected in (0, 2):  # the second time, the folder is not empty
+        result = subprocess.run(
+            [*command, "--output", str(output)],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=environment(),
+        )
+        assert result.returncode == expected, result.stderr
+    assert f"error: --output {output} is not empty" in result.stderr
+    load = AutoModelForImageTextToText.from_pretrained
+    ours, theirs = load(output).state_dict(), load(trained).state_dict()
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    beside = export_beside.remote(f"{stack.store.url}/step_4", stack.config, 4, whole[4])
+    assert "hf/model.safetensors" in ray.get(beside, timeout=120)
+    assert AutoProcessor.from_pretrained(output).chat_template
+    assert f"{whole[4]['eval/accuracy']:g}" in (output / "README.md").read_text()
+    assert (output / "generation_config.json").exists()
+
+
+def _kill(role: str) -> None:
+    """Kill the process of an actor class, without a warning."""
+    (process,) = [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE
+        and " ".join(child.cmdline()).startswith(f"ray::{role}")
+    ]
+    process.kill()
+
+
+@pytest.mark.parametrize("roles", [["RewardWorker"], ["Generator", "ReferenceWorker"]])
+def test_workers_without_a_state_of_their_own_are_replaced_in_mid_run(
+    stack: Stack, whole: dict[int, Record], roles: list[str]
+) -> None:
+    """The generator loads the current weights before it samples what the dead one had to."""
+    said: list[str] = []
+
+    def kill(step: int) -> None:
+        if step == 3:
+            for role in roles:
+                _kill(role)
+
+    records = stack.train(stack.store.open(2), after_step=kill, messages=said.append)
+    assert records == {step: whole[step] for step in (3, 4)}
+    assert len(said) == len(roles)
+    assert all("died and is started again" in text for text in said)
