@@ -4,7 +4,7 @@ It runs in the engine's worker processes. vLLM repacks linear weights after load
 are loaded between `initialize_layerwise_reload` and `finalize_layerwise_reload`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -14,6 +14,9 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferEngine,
     WeightTransferInitInfo,
     WeightTransferUpdateInfo,
+)
+from vllm.model_executor.layers.fused_moe.unquantized_fused_moe_method import (
+    UnquantizedFusedMoEMethod,
 )
 from vllm.model_executor.layers.vocab_parallel_embedding import (
     ParallelLMHead,
@@ -95,6 +98,8 @@ class ObjectStoreWeightTransferEngine(
             named = ", ".join(missing[:_NAMED_AT_MOST])
             raise RuntimeError(f"the weight update left {len(missing)} parameters out: {named}")
         _repack_tied_heads(self.model)
+        if self.device.type == "cpu":
+            _repack_experts(self.model, self._loaded)
 
     def shutdown(self) -> None:
         """Nothing is held between updates."""
@@ -150,3 +155,19 @@ def _repack_tied_heads(model: nn.Module) -> None:
             shares_weight = head.get_parameter("weight").data_ptr() in embeddings
             if shares_weight:
                 head.quant_method.process_weights_after_loading(head)
+
+
+def _repack_experts(model: nn.Module, loaded: Collection[str]) -> None:
+    """Pack the experts that were loaded, as vLLM's kernels on CPU read them.
+
+    It packs those of a checkpoint, and leaves those of an update as they came.
+    """
+    from vllm.model_executor.layers.fused_moe.experts.cpu_moe import CPUUnquantizedExperts
+
+    for name, layer in model.named_modules():
+        method = getattr(layer, "quant_method", None)
+        if not isinstance(method, UnquantizedFusedMoEMethod) or method.moe_kernel is None:
+            continue
+        experts = method.moe_kernel.fused_experts
+        if isinstance(experts, CPUUnquantizedExperts) and f"{name}.w13_weight" in loaded:
+            experts.process_weights_after_loading(layer)
