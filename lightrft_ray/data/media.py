@@ -30,9 +30,10 @@ _DECODING_ERRORS = (
 class MediaError(DataFault):
     """An image that cannot be used: names the reference and the reason."""
 
-    def __init__(self, reference: str, reason: str) -> None:
-        cut = reference if len(reference) <= _SHOWN_LENGTH else f"{reference[:_SHOWN_LENGTH]}..."
-        super().__init__(f"image {cut}: {reason}")
+
+def _unusable(reference: str, reason: str) -> MediaError:
+    cut = reference if len(reference) <= _SHOWN_LENGTH else f"{reference[:_SHOWN_LENGTH]}..."
+    return MediaError(f"image {cut}: {reason}")
 
 
 def load_images(prompt: Prompt) -> list[Image.Image]:
@@ -56,40 +57,40 @@ def load_image(reference: str | bytes, root: Path) -> Image.Image:
 def read_image(reference: str, root: Path) -> bytes:
     """The bytes of an image's file; raises MediaError as `load_image` does for a path."""
     if _ADDRESS.match(reference):
-        raise MediaError(reference, "addresses are not fetched; download it and give its path")
+        raise _unusable(reference, "addresses are not fetched; download it and give its path")
     base = os.path.normpath(root.absolute())
     path = Path(os.path.normpath(Path(base) / reference))
     if not path.is_relative_to(base):
-        raise MediaError(reference, f"lies outside the image root {base}")
+        raise _unusable(reference, f"lies outside the image root {base}")
     try:
         if not path.is_file():  # a device or a pipe would block
             reason = "is not a file" if path.exists() else "does not exist"
-            raise MediaError(reference, f"{reason} under the image root {base}")
+            raise _unusable(reference, f"{reason} under the image root {base}")
         return path.read_bytes()
     except OSError as error:
-        raise MediaError(reference, f"cannot be read ({error})") from error
+        raise _unusable(reference, f"cannot be read ({error})") from error
 
 
 def _decode(content: bytes, name: str) -> Image.Image:
     if not content:
-        raise MediaError(name, "is empty")
+        raise _unusable(name, "is empty")
     try:
         with Image.open(BytesIO(content), formats=FORMATS) as image:
             _check_size(image, name)
             return _to_rgb(ImageOps.exif_transpose(image))
     except UnidentifiedImageError as error:
-        raise MediaError(name, f"is not one of {', '.join(FORMATS)}, or damaged") from error
+        raise _unusable(name, f"is not one of {', '.join(FORMATS)}, or damaged") from error
     except _DECODING_ERRORS as error:
-        raise MediaError(name, f"cannot be decoded ({error})") from error
+        raise _unusable(name, f"cannot be decoded ({error})") from error
 
 
 def _check_size(image: Image.Image, name: str) -> None:
     """Before the pixels are decoded."""
     width, height = image.size
     if width == 0 or height == 0:
-        raise MediaError(name, f"has zero size ({width}x{height})")
+        raise _unusable(name, f"has zero size ({width}x{height})")
     if width * height > MAX_PIXELS:
-        raise MediaError(name, f"has {width}x{height} pixels, over the limit of {MAX_PIXELS}")
+        raise _unusable(name, f"has {width}x{height} pixels, over the limit of {MAX_PIXELS}")
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

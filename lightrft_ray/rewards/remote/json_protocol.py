@@ -72,7 +72,7 @@ def decode_answer(content: bytes, samples: Sequence[RewardSample]) -> list[Sampl
 
 def _encode_images(sample: RewardSample, encoded: dict[str, str]) -> list[str]:
     if sample.videos:
-        raise MediaError("of a video", "the JSON protocol carries no videos; use gRPC")
+        raise MediaError("the JSON protocol carries no videos: use gRPC")
     for image in sample.images:
         if image.content_id not in encoded:
             encoded[image.content_id] = b64encode(as_png(image)).decode()
