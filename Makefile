@@ -9,21 +9,24 @@ BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH" $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test chaos lint format proto
+.PHONY: help setup demo test test-slow chaos lint format proto
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-7s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 setup: ## Make the CPU environment in VENV; does nothing once it is complete.
 	@PYTHON='$(PYTHON)' VENV='$(VENV)' cluster/setup_cpu.sh
 
 demo: setup ## Train a tiny vision-language model on digits; results in runs/demo.
-	$(RUN) launch/ppo_vl.py --config launch/configs/grpo_digits.yaml \
+	$(RUN) launch/ppo_vl.py --config launch/configs/digits_grpo.yaml \
 		--output_dir runs/demo --overwrite_output true
 
-test: lint ## Run lint and every CPU test, up to the first failure.
+test: lint ## Run lint and the CPU tests, up to the first failure; a quarter of an hour.
 	$(RUN) -m pytest tests/unit
-	$(RUN) -m pytest tests/integration
+	$(RUN) -m pytest tests/integration -m "not slow"
+
+test-slow: setup ## Run the CPU tests that `make test` leaves out; five minutes.
+	$(RUN) -m pytest tests/integration -m slow
 
 chaos: setup ## Kill and stop processes of whole runs; takes half an hour.
 	$(RUN) -m pytest tests/chaos

@@ -109,6 +109,7 @@ def test_a_submitted_job_trains(cluster: Cluster, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "hf_checkpoint" / "model.safetensors").is_file()
 
 
+@pytest.mark.slow
 def test_ray_address_names_the_cluster_to_run_on(cluster: Cluster, tmp_path: Path) -> None:
     """The run uses the cluster, and leaves it and nothing in it behind."""
     result = subprocess.run(

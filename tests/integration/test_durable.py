@@ -179,7 +179,10 @@ def _kill(role: str) -> None:
     process.kill()
 
 
-@pytest.mark.parametrize("roles", [["RewardWorker"], ["Generator", "ReferenceWorker"]])
+@pytest.mark.parametrize(
+    "roles",
+    [["RewardWorker"], pytest.param(["Generator", "ReferenceWorker"], marks=pytest.mark.slow)],
+)
 def test_workers_without_a_state_of_their_own_are_replaced_in_mid_run(
     stack: Stack, whole: dict[int, Record], roles: list[str]
 ) -> None:

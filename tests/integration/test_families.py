@@ -16,6 +16,7 @@ TIMEOUT = 300
 # vLLM's attention on CPU is causal, and Gemma 3's sees the whole image: its images are compared
 # with transformers alone.
 _BLIND_ON_CPU = ("gemma3",)
+_QUICK = ("qwen2_5_vl", "idefics3", "qwen3_moe")  # plain images, grids of patches, and experts
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +27,13 @@ def engine_process() -> Iterator[Pool]:
         yield pool
 
 
-@pytest.mark.parametrize("family", [*VISION_FAMILIES, *TEXT_FAMILIES])
+@pytest.mark.parametrize(
+    "family",
+    [
+        pytest.param(family, marks=[] if family in _QUICK else pytest.mark.slow)
+        for family in (*VISION_FAMILIES, *TEXT_FAMILIES)
+    ],
+)
 def test_the_generator_agrees_with_the_policy(
     family: str, engine_process: Pool, tmp_path: Path
 ) -> None:

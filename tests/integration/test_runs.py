@@ -151,6 +151,7 @@ def test_ppo_trains_a_critic_and_pays_for_kl(tmp_path: Path) -> None:
     assert summary["peak_rss_mb_by_role"].keys() >= {"critic", "reference"}
 
 
+@pytest.mark.slow
 def test_selection_and_correction_work_together(tmp_path: Path) -> None:
     """Dynamic sampling, best-of-n, high-entropy tokens, shaping and an off-policy correction."""
     result = launch(
@@ -179,6 +180,7 @@ def test_selection_and_correction_work_together(tmp_path: Path) -> None:
     assert record["data/taken"] == record["data/trained"] + record["data/filtered"]
 
 
+@pytest.mark.slow
 def test_a_critic_is_warmed_up_alone(tmp_path: Path) -> None:
     result = launch(
         tmp_path / "run",
@@ -278,10 +280,23 @@ FAILING_REWARD = "def reward_func(responses):\n    raise RuntimeError('no such j
     ("reward", "options", "status", "named"),
     [
         (None, {"canary_max_abs_diff": 1e-12}, 1, "canary prompt, over sync.canary_max_abs_diff"),
-        (HANGING_REWARD, {"reward_timeout": 3}, 2, "not scored within 3 s"),
-        (FAILING_REWARD, {}, 2, "reward.max_failed_fraction allows (RuntimeError: no such judge"),
+        pytest.param(
+            HANGING_REWARD,
+            {"reward_timeout": 3},
+            2,
+            "not scored within 3 s",
+            id="hanging reward",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            FAILING_REWARD,
+            {},
+            2,
+            "reward.max_failed_fraction allows (RuntimeError: no such judge",
+            id="failing reward",
+            marks=pytest.mark.slow,
+        ),
     ],
-    ids=["canary", "hanging reward", "failing reward"],
 )
 def test_what_stops_a_run_is_said_in_one_error(
     tmp_path: Path, reward: str | None, options: dict[str, object], status: int, named: str
