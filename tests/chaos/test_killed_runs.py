@@ -14,6 +14,7 @@ import pytest
 
 from tests.integration.launching import (
     assert_all_gone,
+    called,
     descendants,
     interrupt,
     launch,
@@ -118,9 +119,5 @@ def test_the_second_signal_ends_a_run_at_once_and_leaves_nothing(tmp_path: Path)
 
 
 def _worker(run: int, role: str) -> psutil.Process:
-    (worker,) = [
-        process
-        for process in psutil.Process(run).children(recursive=True)
-        if " ".join(process.cmdline()).startswith(f"ray::{role}")
-    ]
+    (worker,) = called(psutil.Process(run).children(recursive=True), f"ray::{role}")
     return worker

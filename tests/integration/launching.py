@@ -1,5 +1,6 @@
 """Starting the entry point as a user does, and looking at what it leaves."""
 
+import contextlib
 import json
 import os
 import signal
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import psutil
@@ -104,15 +106,33 @@ def descendants(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children(recursive=True)
 
 
+def called(processes: Iterable[psutil.Process], words: str) -> list[psutil.Process]:
+    """Those that live and have `words` in their command line."""
+    return [process for process in processes if words in _command_line(process)]
+
+
+def _command_line(process: psutil.Process) -> str:
+    """Empty for a process that has ended: any may, while one looks at it."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return " ".join(process.cmdline())
+    return ""
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def assert_all_gone(processes: list[psutil.Process], within: float = 10) -> None:
     """Fail if one of the processes lives on."""
     deadline = time.monotonic() + within
     while time.monotonic() < deadline:
-        alive = [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+        alive = [process for process in processes if _is_alive(process)]
         if not alive:
             return
         time.sleep(0.2)
-    raise AssertionError(f"left behind: {[(p.pid, p.name()) for p in alive]}")
+    raise AssertionError(f"left behind: {alive}")
 
 
 def metrics(output_dir: Path) -> list[dict[str, float]]:

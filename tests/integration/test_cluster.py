@@ -16,6 +16,7 @@ from tests.integration.launching import (
     ROOT,
     TIMEOUT,
     assert_all_gone,
+    called,
     command,
     environment,
     metrics,
@@ -40,7 +41,12 @@ class Cluster:
             RAY_AUTH_MODE="token",
             RAY_AUTH_TOKEN=secrets.token_hex(16),
         )
-        ports = [f"--port={self.port}", f"--dashboard-port={self.dashboard}"]
+        ports = [
+            f"--port={self.port}",
+            f"--dashboard-port={self.dashboard}",
+            # Its usual port may be taken by another Ray on this machine: then no job would start.
+            f"--dashboard-agent-listen-port={_free_port()}",
+        ]
         self.process = subprocess.Popen(
             ["ray", "start", "--head", "--block", "--num-cpus=2", f"--temp-dir={folder}", *ports],
             stdout=subprocess.DEVNULL,
@@ -65,16 +71,16 @@ class Cluster:
         return self.ray("job", verb, "--address", f"http://127.0.0.1:{self.dashboard}", *words)
 
     def wait_until_up(self) -> None:
-        """Return when the job server answers."""
+        """Return when a job has run: the agent that starts jobs comes after the job server."""
         deadline = time.monotonic() + 60
-        while self.job("list").returncode != 0:
+        while self.job("submit", "--", "true").returncode != 0:
             assert time.monotonic() < deadline, "the cluster did not come up"
             time.sleep(1)
 
     def engines(self) -> list[psutil.Process]:
         """The processes of vLLM engines that run in the cluster."""
         family = psutil.Process(self.process.pid).children(recursive=True)
-        return [process for process in family if "VLLM" in process.name()]
+        return called(family, "VLLM")
 
     def stop(self) -> None:
         """End all nodes' processes."""

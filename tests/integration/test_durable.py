@@ -31,7 +31,7 @@ from lightrft_ray.driver.restart_budget import RestartBudget
 from lightrft_ray.driver.revival import Reviver
 from lightrft_ray.driver.workers import Workers, start_workers
 from lightrft_ray.observe.names import is_timing
-from tests.integration.launching import ROOT, environment
+from tests.integration.launching import ROOT, called, environment
 
 # Every kind of state: a critic, both schedules, an adaptive KL and running reward statistics.
 OPTIONS = {
@@ -170,12 +170,7 @@ def test_a_checkpoint_is_exported_on_demand(
 
 def _kill(role: str) -> None:
     """Kill the process of an actor class, without a warning."""
-    (process,) = [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if child.status() != psutil.STATUS_ZOMBIE
-        and " ".join(child.cmdline()).startswith(f"ray::{role}")
-    ]
+    (process,) = called(psutil.Process().children(recursive=True), f"ray::{role}")
     process.kill()
 
 

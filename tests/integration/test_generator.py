@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +30,7 @@ from lightrft_ray.workers.messages import (
     SkippedPrompt,
     fetch_groups,
 )
+from tests.integration.launching import assert_all_gone
 
 SETTINGS = GenerationSettings(n=4, max_tokens=8, temperature=1.0)
 TIMEOUT = 120
@@ -317,7 +317,4 @@ def test_a_killed_generator_takes_its_engine_with_it(generator: ActorHandle) -> 
     engine = psutil.Process(own).children(recursive=True)
     assert len(engine) >= 2
     psutil.Process(own).kill()
-    deadline = time.monotonic() + 15
-    while any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in engine):
-        assert time.monotonic() < deadline, "engine processes outlived their generator"
-        time.sleep(0.2)
+    assert_all_gone(engine, within=15)

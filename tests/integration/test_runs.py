@@ -14,6 +14,7 @@ from lightrft_ray.config.load import load_config
 from lightrft_ray.data.embedded import resolve_embedded
 from tests.integration.launching import (
     assert_all_gone,
+    called,
     descendants,
     interrupt,
     launch,
@@ -220,7 +221,7 @@ def test_a_worker_that_dies_ends_the_run_with_its_name_and_no_process(tmp_path: 
     process = start(tmp_path / "run", num_steps=500, progress="plain", max_restarts=0)
     read_until(process, "step 1/500")
     family = descendants(process)
-    (learner,) = [p for p in family if "PolicyLearner" in " ".join(p.cmdline())]
+    (learner,) = called(family, "PolicyLearner")
     learner.send_signal(signal.SIGKILL)
     output, _ = process.communicate(timeout=120)
     assert process.returncode == 1, output
