@@ -59,8 +59,8 @@ def dump_config(config: RunConfig) -> str:
     return format_yaml(config.model_dump(mode="json"))
 
 
-def _read_file(path: Path) -> dict[str, _Given]:
-    """The settings of a file by dotted name."""
+def read_tree(path: Path) -> dict[object, object]:
+    """The mapping that a YAML file holds. Raises UserError that names the file and the problem."""
     try:
         tree = parse_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -71,7 +71,12 @@ def _read_file(path: Path) -> dict[str, _Given]:
         raise UserError(f"{path} is not valid YAML{_yaml_problem(error)}") from error
     if not isinstance(tree, dict):
         raise UserError(f"{path} must be a mapping of sections to settings, got {_show(tree)}")
-    return {key: _Given(value, f"in {path}") for key, value in _flatten(tree, path)}
+    return tree
+
+
+def _read_file(path: Path) -> dict[str, _Given]:
+    """The settings of a file by dotted name."""
+    return {key: _Given(value, f"in {path}") for key, value in _flatten(read_tree(path), path)}
 
 
 def _flatten(tree: Mapping[object, object], path: Path) -> Iterable[tuple[str, object]]:

@@ -3,32 +3,22 @@
 import difflib
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.config.fields import Section
 from lightrft_ray.config.help_text import describe_setting
+from lightrft_ray.config.load import read_tree
 from lightrft_ray.config.serve_reward import ServeRewardConfig
 from lightrft_ray.config.settings import Setting
-from lightrft_ray.config.yaml_text import format_scalar, parse_yaml
+from lightrft_ray.config.yaml_text import format_scalar
 
 
 def load_serve_config(path: Path) -> ServeRewardConfig:
     """The settings of a file. Raises UserError that names the file, the setting and the remedy."""
     try:
-        tree = parse_yaml(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"cannot read the configuration file {path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"the configuration file {path} is not UTF-8 text") from error
-    except yaml.YAMLError as error:
-        raise UserError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(tree, dict):
-        raise UserError(f"{path} must be a mapping of sections to settings")
-    try:
-        return ServeRewardConfig.model_validate(tree)
+        return ServeRewardConfig.model_validate(read_tree(path))
     except ValidationError as error:
         raise UserError(f"{path}: {_describe(error.errors()[0])}") from error
 
