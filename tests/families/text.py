@@ -41,12 +41,17 @@ _OWN = {
 TEXT_FAMILIES = tuple(_OWN)
 
 
+def text_family(family: str, **changes: object) -> PreTrainedModel:
+    """A family's model in memory, the same at every call, with `changes` to its configuration."""
+    config = AutoConfig.for_model(family, **{**SIZES, "pad_token_id": 0, **_OWN[family], **changes})
+    return seeded(lambda: AutoModelForCausalLM.from_config(config))
+
+
 def build_text(family: str, folder: Path) -> PreTrainedModel:
     """Write a checkpoint with its tokenizer into `folder`; returns the model, in float32."""
     tokenizer = byte_tokenizer()
     special = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    config = AutoConfig.for_model(family, **{**SIZES, **special, **_OWN[family]})
-    model = seeded(lambda: AutoModelForCausalLM.from_config(config))
+    model = text_family(family, **special)
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_families import SMALL_TEXT_FAMILIES, family_model
+from families.text import TEXT_FAMILIES, text_family
 from tiny_models import PAD, prompt_group, text_model, vision_model
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
+from transformers import PreTrainedModel
 
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.models import row_attention
@@ -89,11 +90,17 @@ def test_a_token_sees_its_prompt_and_itself() -> None:
     ]
 
 
+def _with_short_windows(family: str) -> PreTrainedModel:
+    """Shorter than prompts and responses, where the family has windows."""
+    has_windows = family in ("mistral", "gemma3_text")
+    return text_family(family, **({"sliding_window": 4} if has_windows else {}))
+
+
 @pytest.mark.parametrize("layout", ["shared_prefix", "packed"])
-@pytest.mark.parametrize("family", SMALL_TEXT_FAMILIES)
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
 def test_every_packable_family_keeps_samples_apart(family: str, layout: RowLayout) -> None:
     """Sliding windows included, which are shorter than prompts and responses here."""
-    model = family_model(family)
+    model = _with_short_windows(family)
     groups = [prompt_group(1, 6, [9, 2, 5]), prompt_group(2, 8, [1, 7])]
     results = []
     for kind in (layout, "padded"):
@@ -106,7 +113,7 @@ def test_every_packable_family_keeps_samples_apart(family: str, layout: RowLayou
 
 def test_eager_attention_with_a_sliding_window_is_refused() -> None:
     """A mask that is given would be taken as it is, without the window."""
-    model = family_model("mistral")
+    model = _with_short_windows("mistral")
     model.set_attn_implementation("eager")
     rows = build_rows([prompt_group(1, 6, [9, 2])], "shared_prefix", TextPositions(), PAD)
     with pytest.raises(UserError, match="'eager' of the family 'mistral'"):
