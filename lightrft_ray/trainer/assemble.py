@@ -55,6 +55,12 @@ class Scores:
     reward_components: Sequence[Mapping[str, float]] | None = None
 
     @property
+    def is_used(self) -> Tensor:
+        """(B,) bool: samples that are trained on."""
+        is_scored = self.rewards.isfinite()
+        return is_scored if self.is_truncated is None else is_scored & ~self.is_truncated
+
+    @property
     def total_rewards(self) -> Tensor:
         """(B,) rewards with the process rewards of each response added."""
         if self.process_rewards is None:
@@ -73,9 +79,7 @@ def assemble_experience(
     """
     if samples.action_mask is None:
         raise ValueError("assemble_experience takes the batched layout: action_mask is None")
-    is_used = scores.rewards.isfinite()
-    if scores.is_truncated is not None:
-        is_used = is_used & ~scores.is_truncated
+    is_used = scores.is_used
     mask = samples.action_mask & is_used[:, None]
     shaped = scores.rewards if scores.shaped_rewards is None else scores.shaped_rewards
     rewards = shaped.where(is_used, 0.0)

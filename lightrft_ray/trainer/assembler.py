@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from torch import Tensor
-
 from lightrft_ray.config import RunConfig
 from lightrft_ray.trainer.assemble import Scores, assemble_experience
 from lightrft_ray.trainer.experience_types import ExperienceVL, SamplesVL, required_mask
@@ -43,9 +41,9 @@ class Assembler:
         algorithm = self._config.algorithm
         if not self._config.reward.mask_truncated:
             scores = replace(scores, is_truncated=None)
-        shaped = self._shaper.shape(
-            _used_rewards(scores), samples.response_length, scores.group_ids
-        )
+        # A sample that is masked has no part in any statistics.
+        rewards = scores.rewards.where(scores.is_used, math.nan)
+        shaped = self._shaper.shape(rewards, samples.response_length, scores.group_ids)
         scores = replace(scores, shaped_rewards=shaped.rewards)
         experience = assemble_experience(samples, scores, algorithm, kl_coef=self.kl_coef)
         if scores.rollout_log_probs is None:
@@ -67,10 +65,3 @@ class Assembler:
         """Continues from `state_dict()`."""
         self._kl.load_state_dict(state["kl"])
         self._shaper.load_state_dict(state["rewards"])
-
-
-def _used_rewards(scores: Scores) -> Tensor:
-    """(B,) rewards, NaN where a sample is masked, so that it has no part in any statistics."""
-    if scores.is_truncated is None:
-        return scores.rewards
-    return scores.rewards.masked_fill(scores.is_truncated, math.nan)
