@@ -11,16 +11,14 @@ from pathlib import Path
 
 from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
 from lightrft_ray.config.checkpoint import CheckpointConfig
+from lightrft_ray.config.data import DataConfig
+from lightrft_ray.config.evaluation import EvaluationConfig
 from lightrft_ray.config.fields import Section, reject_changed
+from lightrft_ray.config.model import ModelConfig
+from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.rollout import RolloutConfig
-from lightrft_ray.config.sections import (
-    DataConfig,
-    EvaluationConfig,
-    ModelConfig,
-    PlacementConfig,
-    TrainerConfig,
-)
+from lightrft_ray.config.trainer import TrainerConfig
 
 _EMBEDDED = "embedded:"  # such a name is no path; the data layer resolves it
 

@@ -1,4 +1,9 @@
-"""The configuration of a run: its sections and what follows from several of them together."""
+"""The configuration of a run: its sections and what follows from several of them together.
+
+Each section has a file of its own. The defaults are those of the embedded demo, which runs on a
+CPU. The string below a setting is its text in `--help`. A leaf name is unique over all sections, so
+`--n_samples_per_prompt` means the same as `--rollout.n_samples_per_prompt`.
+"""
 
 from typing import Self
 
@@ -26,19 +31,17 @@ from lightrft_ray.config.checks import (
     check_train_batch,
     check_warmup,
 )
+from lightrft_ray.config.data import DataConfig
+from lightrft_ray.config.evaluation import EvaluationConfig
 from lightrft_ray.config.fields import NonEmptyStr, Section
+from lightrft_ray.config.logging import LoggingConfig
+from lightrft_ray.config.model import ModelConfig
+from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.rollout import RolloutConfig
-from lightrft_ray.config.sections import (
-    DataConfig,
-    EvaluationConfig,
-    LoggingConfig,
-    ModelConfig,
-    PlacementConfig,
-    SyncConfig,
-    TrainerConfig,
-)
+from lightrft_ray.config.sync import SyncConfig
+from lightrft_ray.config.trainer import TrainerConfig
 
 
 class RunConfig(Section):

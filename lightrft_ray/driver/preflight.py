@@ -7,7 +7,7 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from lightrft_ray.config import RunConfig
-from lightrft_ray.config.sections import EvaluationSet
+from lightrft_ray.config.evaluation import EvaluationSet
 from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
 from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded

@@ -1,0 +1,20 @@
+"""Settings of weight publication."""
+
+from typing import Literal
+
+from pydantic import PositiveFloat, PositiveInt
+
+from lightrft_ray.config.fields import Section
+
+
+class SyncConfig(Section):
+    """Publication of weights from the learners to the generators."""
+
+    transport: Literal["object_store"] = "object_store"
+    """How weights travel: through the Ray object store."""
+    bucket_mb: PositiveInt = 256
+    """Size of one bucket of weights in MB."""
+    publish_timeout: PositiveFloat = 120
+    """Seconds to wait for a publication."""
+    canary_max_abs_diff: PositiveFloat = 1e-3
+    """Log-prob gap of learner and generator past which the run stops (bfloat16: set it higher)."""
