@@ -1,6 +1,5 @@
 """The step records of a run on disk: metrics.jsonl, and TensorBoard events where wanted."""
 
-import json
 import logging
 import math
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.observe.jsonl import append_line, open_steps, parse_step
 from lightrft_ray.observe.names import Record, check_record, in_table_order
 from lightrft_ray.observe.run_folder import RunFolder
 
@@ -36,10 +36,7 @@ class MetricsLog:
         after_step: int | None = None,
     ) -> None:
         folder = RunFolder(output_dir)
-        _cut_unfinished_line(folder.metrics)
-        if after_step is not None:
-            _cut_records_after(folder.metrics, after_step)
-        self._file = folder.metrics.open("a", encoding="utf-8")
+        self._file = open_steps(folder.metrics, after_step)
         self._tensorboard_dir = folder.tensorboard if use_tensorboard else None
         self._tensorboard: TensorBoardEvents | None = None
         self._report = report
@@ -62,17 +59,14 @@ class MetricsLog:
         """
         check_record(record)
         ordered = {name: record[name] for name in in_table_order(record)}
-        finite = {name: x if math.isfinite(x) else None for name, x in ordered.items()}
-        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
-        self._file.flush()
+        append_line(self._file, ordered)
         self._track(ordered)
 
     def rewind(self, after_step: int) -> None:
         """Forget the records of steps past `after_step`: they will be written again."""
         path = Path(self._file.name)
         self.close()
-        _cut_records_after(path, after_step)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = open_steps(path, after_step)
         self._tensorboard = None  # a new file of events tells TensorBoard to forget them as well
 
     def close(self) -> None:
@@ -121,30 +115,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 def _parse(line: str) -> dict[str, float] | None:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    if not isinstance(record, dict) or "step" not in record:
+    record = parse_step(line)
+    if record is None:
         return None
     return {name: math.nan if x is None else x for name, x in record.items()}
-
-
-def _cut_unfinished_line(path: Path) -> None:
-    """Drop the end of a line that a killed run did not finish, or it would spoil the next one."""
-    if not path.exists():
-        return
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
-
-
-def _cut_records_after(path: Path, step: int) -> None:
-    """Drop the records of later steps, whole or not at all."""
-    if not path.exists():
-        return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    records = [(line, _parse(line)) for line in lines]
-    kept = [line for line, record in records if record is not None and record["step"] <= step]
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text("".join(kept), encoding="utf-8")
-    beside.replace(path)

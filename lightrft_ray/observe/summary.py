@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import linear_regression
 from typing import TypedDict
 
+from lightrft_ray.observe.jsonl import write_whole
 from lightrft_ray.observe.names import PHASES, ROLES, Record
 
 _REWARD_WINDOW = 10  # steps averaged at either end of the run
@@ -84,10 +85,8 @@ def build_summary(
 
 
 def write_summary(summary: Summary, path: Path) -> None:
-    """Write `summary` as JSON, whole or not at all: beside its place first, then renamed."""
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    beside.replace(path)
+    """Write `summary` as JSON, whole or not at all."""
+    write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def _values(records: Sequence[Record], name: str) -> list[float]:
