@@ -1,19 +1,21 @@
 """Work that training must neither wait for nor fail by: each kind in a thread of its own."""
 
+import contextlib
 import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
-Item = TypeVar("Item", contravariant=True)
+Item = TypeVar("Item")
+Taken = TypeVar("Taken", contravariant=True)  # noqa: PLC0105 - a protocol's, seen nowhere else
 _CLOSE_TIMEOUT = 30.0  # s: what hangs then is left behind, for its thread is a daemon
 
 
-class Sink(Protocol[Item]):
+class Sink(Protocol[Taken]):
     """What takes items one by one."""
 
-    def write(self, item: Item, /) -> None: ...
+    def write(self, item: Taken, /) -> None: ...
     def close(self) -> None: ...
 
 
@@ -59,10 +61,8 @@ class Background(Generic[Item]):
         """Let it finish what waits, within `timeout` seconds; a second call does nothing."""
         deadline = time.monotonic() + timeout
         if not self._ended.is_set() and self._thread.is_alive():
-            try:
+            with contextlib.suppress(queue.Full):  # said below, as of any that hangs
                 self._queue.put(None, timeout=timeout)
-            except queue.Full:
-                pass  # said below, as of any that hangs
         self._thread.join(max(deadline - time.monotonic(), 0.1))
         if self._thread.is_alive() and not self._ended.is_set():
             self._end(f"does not end within {timeout:g} s")

@@ -26,8 +26,27 @@ class Metric(NamedTuple):
 PHASES = ("generate", "score", "assemble", "train", "publish", "eval", "save")
 ROLES = ("driver", "generator", "reference", "critic", "reward", "reward_model", "learner")
 
+WORK: dict[str, tuple[str, ...]] = {
+    "generator": ("generate", "publish"),
+    "reference": ("score",),
+    "critic": ("score", "train", "save"),
+    "reward": ("score",),
+    "reward_model": ("score",),
+    "learner": ("score", "train", "publish", "observe", "save"),
+}
+"""What the workers of each role do."""
+
 _OF_A_SET = ("accuracy", "pass_at_k", "samples")
-_TIMING_PREFIXES = ("time/", "speed/", "memory/", "reward/latency/")
+_TIMING_PREFIXES = ("time/", "speed/", "memory/", "busy/", "failures/", "reward/latency/")
+
+_PARTICIPLES = {
+    "generate": "generating",
+    "score": "scoring",
+    "train": "training",
+    "publish": "publishing",
+    "observe": "scoring trajectories",
+    "save": "saving",
+}
 
 METRICS: dict[str, Metric] = {
     "step": Metric("steps", "training step; 0 is the state before training", "none"),
@@ -164,6 +183,9 @@ METRICS: dict[str, Metric] = {
     "time/eval": Metric("s", "evaluation on held-out prompts", "down"),
     "time/save": Metric("s", "copying what a checkpoint keeps; it is written later", "down"),
     "time/step": Metric("s", "the whole step by the wall clock, evaluation included", "down"),
+    "time/observe": Metric(
+        "s", "metrics and trajectories: of the driver, its threads and the learner", "down"
+    ),
     "speed/samples_per_second": Metric("samples/s", "samples over the step's time", "up"),
     "speed/tokens_per_second": Metric("tokens/s", "response tokens over the step's time", "up"),
     **{
@@ -171,6 +193,19 @@ METRICS: dict[str, Metric] = {
             "MB", f"resident memory of a {role} with its child processes; the largest", "none"
         )
         for role in ROLES
+    },
+    **{
+        f"memory/{role}/{phase}_mb": Metric(
+            "MB", f"the same of a {role} at the end of {_PARTICIPLES[phase]}, now and then", "none"
+        )
+        for role, phases in WORK.items()
+        for phase in phases
+    },
+    **{
+        f"busy/{role}": Metric(
+            "fraction", f"share of the step in which a {role} worked; the mean of all", "up"
+        )
+        for role in WORK
     },
 }
 

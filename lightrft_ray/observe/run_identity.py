@@ -41,8 +41,7 @@ def _read(path: Path) -> RunIdentity | None:
         return None
     try:
         entry = json.loads(path.read_text(encoding="utf-8"))
-        identity = RunIdentity(str(entry["run_id"]), str(entry["started"]))
-        identity.started_at  # noqa: B018: a time that cannot be read is no identity
+        started = datetime.fromisoformat(entry["started"])  # what is no time is no identity
+        return RunIdentity(str(entry["run_id"]), started.isoformat())
     except (ValueError, TypeError, KeyError):
         return None
-    return identity

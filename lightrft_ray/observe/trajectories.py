@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightrft_ray.config.errors import DataFault
 from lightrft_ray.observe.jsonl import finite, write_whole
 
 TOKEN_VALUES = (
@@ -35,7 +36,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ImagePart:
-    """An image of a prompt: `read` gives the bytes of its file, or raises ValueError."""
+    """An image of a prompt: `read` gives the bytes of its file, or raises DataFault."""
 
     role: str
     read: Callable[[], bytes]
@@ -77,7 +78,7 @@ class TrajectoryWriter:
     """Writes one file a step below `folder`. Raises OSError as files do.
 
     `token_texts` gives the text of each of a response's tokens, `to_png` a PNG of an image's file;
-    they raise ValueError for what cannot be read, which the sample then says in its place.
+    it raises DataFault for one that cannot be read, which the sample then says in its place.
     """
 
     def __init__(
@@ -95,8 +96,7 @@ class TrajectoryWriter:
         """Write the file of a step, in the place of one of an abandoned attempt."""
         self._images.mkdir(parents=True, exist_ok=True)
         entries = [self._entry(samples.step, each) for each in samples.load()]
-        lines = (json.dumps(finite(entry), ensure_ascii=False, allow_nan=False) for entry in entries)
-        write_whole(step_file(self._folder, samples.step), "".join(f"{line}\n" for line in lines))
+        write_whole(step_file(self._folder, samples.step), "".join(map(_line, entries)))
 
     def close(self) -> None:
         """Nothing is open between two steps."""
@@ -129,7 +129,7 @@ class TrajectoryWriter:
             return {"type": "text", "role": part.role, "text": part.text}
         try:
             file = self._save(part.read())
-        except ValueError as error:
+        except DataFault as error:
             return {"type": "text", "role": part.role, "text": f"[{error}]"}
         return {"type": "image", "role": part.role, "file": file}
 
@@ -153,6 +153,10 @@ def remove_after(folder: Path, step: int) -> None:
     for path in folder.glob("step_*.jsonl"):
         if path > step_file(folder, step):
             path.unlink()
+
+
+def _line(entry: Mapping[str, Any]) -> str:
+    return json.dumps(finite(entry), ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def _rounded(values: Sequence[float] | None) -> list[float] | None:

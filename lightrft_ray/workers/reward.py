@@ -12,6 +12,7 @@ from lightrft_ray.data.processing import load_processor, tokenizer_of
 from lightrft_ray.rewards.opening import open_rewards
 from lightrft_ray.rewards.process_scores import Decode, process_rewards
 from lightrft_ray.rewards.sample import RewardSample, SampleScore, failed
+from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.messages import GroupResponses, RewardReport
 from lightrft_ray.workers.process_memory import process_tree_mb
 from lightrft_ray.workers.reward_model import RewardModelSource
@@ -24,6 +25,7 @@ class RewardWorker:
 
     def __init__(self, config: RunConfig, models: Mapping[str, Sequence[ActorHandle]]) -> None:
         """`models` has the actors of each of `reward.models`."""
+        self._activity = Activity()
         self._config = config
         self._models = {name: RewardModelSource(actors) for name, actors in models.items()}
         self._decode: Decode | None = None
@@ -32,6 +34,7 @@ class RewardWorker:
         """Return once all functions are loaded."""
         self._rewards = await open_rewards(self._config.reward, self._models)
 
+    @noted("score")
     async def score(self, groups: Sequence[GroupResponses]) -> RewardReport:
         """A score or a failure for every response, in order."""
         entries = await asyncio.to_thread(
@@ -49,6 +52,10 @@ class RewardWorker:
         return RewardReport(
             tuple(score for score, _ in pairs), tuple(rewards for _, rewards in pairs), figures
         )
+
+    async def work_done(self) -> WorkDone:
+        """What this worker did since it was last asked."""
+        return self._activity.fetch()
 
     async def resident_mb(self) -> float:
         """Memory of this worker and its functions' processes, in MB."""
