@@ -236,4 +236,4 @@ class TrainingLoop:
         record |= memory_record(self._workers if is_looked_at else None)
         record |= self._observer.finish(int(record["step"]), watch)
         record |= watch.as_record()
-        return record | speed_record(record, self._config.samples_per_step)
+        return record | speed_record(record, self._config)

@@ -11,12 +11,15 @@ from lightrft_ray.driver.ray_session import ray_session
 from lightrft_ray.driver.resume import ResumePoint, find_resume_point
 from lightrft_ray.driver.run_log import open_run_log
 from lightrft_ray.driver.supervision import RunSetup, Supervisor
+from lightrft_ray.observe.alarms import Alarms
 from lightrft_ray.observe.metrics_log import read_metrics
 from lightrft_ray.observe.plots import plot_curves
 from lightrft_ray.observe.progress import Progress
 from lightrft_ray.observe.run_folder import RunFolder
 from lightrft_ray.observe.run_identity import identify
+from lightrft_ray.observe.structured_log import logged
 from lightrft_ray.observe.summary import Summary, build_summary, write_summary
+from lightrft_ray.observe.trackers import check_trackers
 
 
 def run(config: RunConfig) -> tuple[RunFolder, Summary]:
@@ -27,6 +30,7 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     process of the run is left.
     """
     start = time.monotonic()
+    check_trackers(config.logging)
     resolved = resolve_checkpoints(config)
     inputs = check_inputs(resolved)
     store = CheckpointStore(config.checkpoint_url)
@@ -42,13 +46,14 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     elif folder.metrics.exists():
         notes.append(f"there is no checkpoint in {config.checkpoint_url}: starting anew")
     with (
+        logged(folder.log, identity.run_id, config.logging.log_level),
         Progress(config.trainer.num_steps, config.logging.progress) as progress,
         open_run_log(resolved, folder, identity, progress.message, after_step) as log,
     ):
         for text in notes:
             progress.message(text)
         progress.phase("starting Ray and the workers (vLLM takes about a minute on two cores)")
-        setup = RunSetup(config, resolved, inputs, store, log, progress)
+        setup = RunSetup(config, resolved, inputs, store, log, progress, Alarms(), identity.run_id)
         with ray_session() as session:
             supervisor = Supervisor(setup, session)
             supervisor.train(None if resumed is None else resumed.checkpoint)

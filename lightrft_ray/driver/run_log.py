@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.driver.ray_gauges import RayGauges
 from lightrft_ray.driver.trajectories import TrajectorySink, trajectory_sink
 from lightrft_ray.observe.metrics_log import MetricsLog
 from lightrft_ray.observe.run_folder import RunFolder
 from lightrft_ray.observe.run_identity import RunIdentity
 from lightrft_ray.observe.timeline import Timeline
+from lightrft_ray.observe.trackers import TrackedRun, trackers
 from lightrft_ray.observe.trajectories import remove_after
 
 
@@ -31,7 +33,7 @@ class RunLog:
     @property
     def background_seconds(self) -> float:
         """What its threads took of a core so far."""
-        return self.trajectories.cpu_seconds
+        return self.metrics.background_seconds + self.trajectories.cpu_seconds
 
 
 @contextmanager
@@ -45,7 +47,11 @@ def open_run_log(
     """Files to append to; steps past `after_step`, where it is given, are forgotten first."""
     if after_step is not None:
         remove_after(folder.trajectories, after_step)
-    metrics = MetricsLog(folder.path, config.logging.use_tensorboard, report, after_step)
+    run = TrackedRun(identity.run_id, folder.path, config.model_dump(mode="json"))
+    opened = trackers(config.logging, run)
+    if config.logging.use_prometheus:
+        opened["Prometheus"] = lambda: RayGauges(identity.run_id)
+    metrics = MetricsLog(folder.path, opened, report, after_step)
     timeline = Timeline(folder.timeline, identity.started_at, after_step)
     trajectories = trajectory_sink(config, folder.trajectories, report)
     try:

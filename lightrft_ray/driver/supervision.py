@@ -19,6 +19,7 @@ from lightrft_ray.driver.restart_budget import RestartBudget
 from lightrft_ray.driver.revival import Reviver
 from lightrft_ray.driver.run_log import RunLog
 from lightrft_ray.driver.workers import Workers, start_workers
+from lightrft_ray.observe.alarms import Alarms
 from lightrft_ray.observe.progress import Progress
 from lightrft_ray.observe.run_folder import RunFolder
 
@@ -33,6 +34,8 @@ class RunSetup:
     store: CheckpointStore
     log: RunLog
     progress: Progress
+    alarms: Alarms
+    run_id: str
 
 
 class Supervisor:
@@ -71,7 +74,9 @@ class Supervisor:
         setup = self._setup
         demands = role_demands(setup.resolved)
         with placed(setup.resolved, demands, is_local=self._session.is_local) as placement:
-            workers = start_workers(setup.resolved, setup.inputs, demands, placement)
+            workers = start_workers(
+                setup.resolved, setup.inputs, demands, placement, run_id=setup.run_id
+            )
             try:
                 self.started = self.started or time.monotonic()
                 return self._run(workers, resumed)
@@ -110,8 +115,11 @@ class Supervisor:
         return loop.results
 
     def _report(self, record: Record) -> None:
+        record = record | {"failures/restarts": self._budget.restarts}
         self._setup.log.metrics.log(record)
         self._setup.progress.update(record)
+        for text in self._setup.alarms.read(record):
+            self._setup.progress.message(f"step {record['step']:.0f}: {text}")
         self._budget.progress(int(record["step"]))
 
     def _go_back(self, death: WorkerDied, delay: float) -> Checkpoint | None:

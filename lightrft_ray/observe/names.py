@@ -54,6 +54,11 @@ METRICS: dict[str, Metric] = {
     "samples": Metric("samples", "samples trained on since the start of the run", "up"),
     "tokens": Metric("tokens", "response tokens trained on in this step", "none"),
     "rollout/response_length_mean": Metric("tokens", "mean response length", "none"),
+    "rollout/response_length_min": Metric("tokens", "the shortest response", "none"),
+    "rollout/response_length_max": Metric("tokens", "the longest response", "none"),
+    "rollout/prompt_length_mean": Metric(
+        "tokens", "mean prompt length over the groups, image tokens included", "none"
+    ),
     "rollout/truncated_fraction": Metric(
         "fraction", "responses cut by the length limit before an end token", "down"
     ),
@@ -83,6 +88,8 @@ METRICS: dict[str, Metric] = {
     ),
     "reward/mean": Metric("reward", "mean reward of the step's samples", "up"),
     "reward/std": Metric("reward", "standard deviation of the step's rewards", "none"),
+    "reward/min": Metric("reward", "the smallest reward of the step", "none"),
+    "reward/max": Metric("reward", "the largest reward of the step", "none"),
     "reward/informative_groups": Metric(
         "fraction", "prompts of the batch whose samples do not all have the same reward", "none"
     ),
@@ -125,6 +132,8 @@ METRICS: dict[str, Metric] = {
         "updates", "optimizer updates left out because the loss or gradient was not finite", "down"
     ),
     "value/loss": Metric("loss", "value loss", "down"),
+    "value/mean": Metric("reward", "mean of the critic's values over the response tokens", "none"),
+    "value/return_mean": Metric("reward", "mean return over the response tokens", "none"),
     "value/clip_fraction": Metric("fraction", "values whose change was clipped", "none"),
     "value/grad_norm": Metric("norm", "critic gradient norm before clipping", "none"),
     "value/learning_rate": Metric("1", "critic learning rate of the step's last update", "none"),
@@ -188,6 +197,18 @@ METRICS: dict[str, Metric] = {
     ),
     "speed/samples_per_second": Metric("samples/s", "samples over the step's time", "up"),
     "speed/tokens_per_second": Metric("tokens/s", "response tokens over the step's time", "up"),
+    "speed/tokens_per_second_per_device": Metric(
+        "tokens/s", "the same, by GPU of the run, or by process of one without any", "up"
+    ),
+    "speed/generate_tokens_per_second_per_device": Metric(
+        "tokens/s", "response tokens over the time of generating, by device of the generators", "up"
+    ),
+    "speed/train_tokens_per_second_per_device": Metric(
+        "tokens/s", "response tokens trained on, each epoch anew, by device of the learner", "up"
+    ),
+    "failures/restarts": Metric(
+        "restarts", "workers started again, alone or all together, since the start", "down"
+    ),
     **{
         f"memory/{role}_mb": Metric(
             "MB", f"resident memory of a {role} with its child processes; the largest", "none"

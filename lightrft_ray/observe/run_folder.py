@@ -19,11 +19,20 @@ _SKIPPED_UPDATES = "skipped_updates"
 _CHECKPOINTS = "checkpoints"
 _IDENTITY = "run.json"
 _TIMELINE = "timeline.jsonl"
+_LOG = "log.jsonl"
 _TRAJECTORIES = "trajectories"
+_TRACKERS = ("wandb", "mlflow")  # offline runs, and MLflow's folder where it has no server
 
 # Overwriting removes these and nothing else, whatever more a person keeps in the folder.
-_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES, _EVALUATION, _IDENTITY, _TIMELINE)
-_DIRECTORIES = (_TENSORBOARD, _CHECKPOINT, _CHECKPOINTS, _SKIPPED_UPDATES, _TRAJECTORIES)
+_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES, _EVALUATION, _IDENTITY, _TIMELINE, _LOG)
+_DIRECTORIES = (
+    _TENSORBOARD,
+    _CHECKPOINT,
+    _CHECKPOINTS,
+    _SKIPPED_UPDATES,
+    _TRAJECTORIES,
+    *_TRACKERS,
+)
 
 
 @dataclass(frozen=True)
@@ -78,6 +87,11 @@ class RunFolder:
     def identity(self) -> Path:
         """The run's id and when it began (JSON)."""
         return self.path / _IDENTITY
+
+    @property
+    def log(self) -> Path:
+        """The driver's log, one JSON object a line."""
+        return self.path / _LOG
 
     @property
     def timeline(self) -> Path:

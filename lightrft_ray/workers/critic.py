@@ -12,6 +12,7 @@ from lightrft_ray.models.loading import enable_gradient_checkpointing, load_back
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import TokenCritic
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import Metrics
 from lightrft_ray.trainer.objectives import value_objective
@@ -46,6 +47,7 @@ class CriticLearner:
     """Gives values and trains them."""
 
     def __init__(self, config: RunConfig, pad_token_id: int) -> None:
+        log_as_worker()
         self._activity = Activity()
         self._config = config
         self._pad_token_id = pad_token_id

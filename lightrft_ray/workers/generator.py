@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import ray
 
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.process_memory import process_tree_mb
 
@@ -37,6 +38,7 @@ class Generator:
         # Imported here: the driver knows this class too, and need not load vLLM for it.
         from lightrft_ray.workers.vllm_engine import VllmEngine
 
+        log_as_worker()
         self._activity = Activity()
         self._engine = VllmEngine(config, forbidden_token_ids, max_images)
 

@@ -14,6 +14,7 @@ from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.families import forbidden_token_ids
 from lightrft_ray.models.judge_prompts import JudgedSample
 from lightrft_ray.models.loading import load_config
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore, failed
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.devices import model_source
@@ -35,6 +36,7 @@ class JudgeWorker:
         # Imported here: the driver knows this class too, and need not load vLLM for it.
         from lightrft_ray.workers.vllm_engine import VllmEngine
 
+        log_as_worker()
         self._activity = Activity()
         judge = config.reward.models[name]
         own = engine_config(config, judge)

@@ -14,6 +14,7 @@ from lightrft_ray.models.loading import enable_gradient_checkpointing, load_poli
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
 from lightrft_ray.sync.weight_source import full_state_dict, named_weights, published_weights
 from lightrft_ray.trainer.auxiliary_losses import demonstration_loss, router_balance_loss
@@ -56,6 +57,7 @@ class PolicyLearner:
     """Trains the policy and gives out its weights."""
 
     def __init__(self, config: RunConfig, sampling: Sampling, pad_token_id: int) -> None:
+        log_as_worker()
         self._activity = Activity()
         self._config = config
         self._sampling = sampling

@@ -9,6 +9,7 @@ from lightrft_ray.config import RunConfig
 from lightrft_ray.models.loading import load_policy
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.batches import RowBuilder
 from lightrft_ray.workers.devices import model_source, prepare_device
@@ -22,6 +23,7 @@ class ReferenceWorker:
     """Log-probs of responses under the reference model."""
 
     def __init__(self, config: RunConfig, sampling: Sampling, pad_token_id: int) -> None:
+        log_as_worker()
         self._activity = Activity()
         self._micro_batch_size = config.trainer.micro_rollout_batch_size
         self._sampling = sampling

@@ -9,6 +9,7 @@ from ray.actor import ActorHandle
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.processing import load_processor, tokenizer_of
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.rewards.opening import open_rewards
 from lightrft_ray.rewards.process_scores import Decode, process_rewards
 from lightrft_ray.rewards.sample import RewardSample, SampleScore, failed
@@ -25,6 +26,7 @@ class RewardWorker:
 
     def __init__(self, config: RunConfig, models: Mapping[str, Sequence[ActorHandle]]) -> None:
         """`models` has the actors of each of `reward.models`."""
+        log_as_worker()
         self._activity = Activity()
         self._config = config
         self._models = {name: RewardModelSource(actors) for name, actors in models.items()}

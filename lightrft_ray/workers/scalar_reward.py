@@ -8,6 +8,7 @@ from transformers import ProcessorMixin
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.processing import load_processor
 from lightrft_ray.models.reward_scalar import ScalarRewardModel
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.rewards.sample import RewardSample, SampleScore
 from lightrft_ray.rewards.scalar_reward import ScalarReward
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
@@ -20,6 +21,7 @@ class ScalarRewardWorker:
     """Scores samples by one of `reward.models`."""
 
     def __init__(self, config: RunConfig, name: str) -> None:
+        log_as_worker()
         self._activity = Activity()
         settings = config.reward.models[name]
         trusts = config.model.trust_remote_code
