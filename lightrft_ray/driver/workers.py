@@ -111,7 +111,7 @@ def start_workers(
     demands: Sequence[RoleDemand],
     placement: Placement,
     *,
-    run_id: str,
+    run_id: str = "unnamed",
 ) -> Workers:
     """Start all workers side by side; returns when every model is loaded.
 
