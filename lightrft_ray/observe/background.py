@@ -70,6 +70,7 @@ class Background(Generic[Item]):
     def _run(self) -> None:
         try:
             sink = self._open_sink()
+            self.cpu_seconds = time.thread_time()
             try:
                 self._serve(sink)
             finally:

@@ -66,11 +66,17 @@ class JsonLines(logging.Formatter):
 
 @contextmanager
 def logged(path: Path, run_id: str, level: str) -> Iterator[None]:
-    """Have this process's package log to a file inside the block, as the run's driver."""
+    """Have this process's package log to a file inside the block, as the run's driver.
+
+    An exception that ends the block is logged with its traceback.
+    """
     handler = logging.FileHandler(path, encoding="utf-8")
     _install(handler, run_id, "driver", level)
     try:
         yield
+    except BaseException as error:
+        logger.error("the run ends: %s", type(error).__name__, exc_info=True)
+        raise
     finally:
         logging.getLogger(_PACKAGE).removeHandler(handler)
         handler.close()

@@ -1,6 +1,7 @@
 """The reward worker: all rewards of a run, asked side by side."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -18,6 +19,10 @@ from lightrft_ray.workers.messages import GroupResponses, RewardReport
 from lightrft_ray.workers.process_memory import process_tree_mb
 from lightrft_ray.workers.reward_model import RewardModelSource
 from lightrft_ray.workers.reward_samples import reward_samples
+
+logger = logging.getLogger(__name__)
+
+_FAILURES_LOGGED = 3  # of a call: when a source is down, all its samples fail alike
 
 
 @ray.remote
@@ -50,6 +55,7 @@ class RewardWorker:
         scores = [next(answers) if isinstance(e, RewardSample) else e for e in entries]
         token_ids = [ids for group in groups for ids in group.token_ids]
         pairs = [self._process(*pair) for pair in zip(scores, token_ids, strict=True)]
+        _log_failures([score for score, _ in pairs])
         figures = {name: source.figures() for name, source in self._rewards.by_name.items()}
         return RewardReport(
             tuple(score for score, _ in pairs), tuple(rewards for _, rewards in pairs), figures
@@ -86,3 +92,11 @@ class RewardWorker:
             tokenizer = tokenizer_of(load_processor(model.pretrain, model.trust_remote_code))
             self._decode = lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True))
         return self._decode(token_ids)
+
+
+def _log_failures(scores: Sequence[SampleScore]) -> None:
+    faults = [(each.sample_id, each.error) for each in scores if each.error is not None]
+    for sample_id, error in faults[:_FAILURES_LOGGED]:
+        logger.warning("a sample got no reward", extra={"sample": sample_id, "reason": error})
+    if len(faults) > _FAILURES_LOGGED:
+        logger.warning("%d samples of a call got no reward", len(faults))

@@ -45,11 +45,12 @@ SUMMARY_KEYS = {
 
 @pytest.fixture(scope="module")
 def grpo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of the embedded default."""
+    """A finished run of the embedded default, with trackers."""
     folder = tmp_path_factory.mktemp("grpo") / "run"
     shared_memory = set(Path("/dev/shm").iterdir())
-    result = launch(folder)
+    result = launch(folder, use_wandb="true", wandb_mode="offline", use_mlflow="true")
     assert result.returncode == 0, result.stdout + result.stderr
+    assert "goes on without" not in result.stdout  # as it would of a tracker that failed
     assert "held-out accuracy" in result.stdout
     assert set(Path("/dev/shm").iterdir()) <= shared_memory
     return folder
@@ -68,6 +69,8 @@ def test_a_run_leaves_what_it_promises(grpo: Path) -> None:
         "log.jsonl",
         "timeline.jsonl",
         "trajectories",
+        "wandb",
+        "mlflow",
     }
     assert load_config(grpo / "config.yaml", []).trainer.num_steps == 3
     summary = json.loads((grpo / "summary.json").read_text())
@@ -126,6 +129,9 @@ def test_driver_and_trackers_know_the_run_by_one_id(grpo: Path) -> None:
     entries = [json.loads(line) for line in (grpo / "log.jsonl").read_text().splitlines()]
     assert {entry["run_id"] for entry in entries} == {run_id}
     assert [entry["step"] for entry in entries if entry["message"] == "step"] == [0, 1, 2, 3]
+    assert list(grpo.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
+    (tag,) = grpo.glob("mlflow/*/*/tags/lightrft.run_id")
+    assert tag.read_text() == run_id
 
 
 def test_every_publish_passes_the_canary(grpo: Path) -> None:
