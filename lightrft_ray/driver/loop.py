@@ -10,6 +10,7 @@ from lightrft_ray.driver.checkpoint_store import Checkpoint
 from lightrft_ray.driver.checkpointer import Checkpointer
 from lightrft_ray.driver.evaluation import Evaluator
 from lightrft_ray.driver.interruption import Interruption
+from lightrft_ray.driver.observer import Observer
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.publication import WeightPublisher
 from lightrft_ray.driver.records import (
@@ -46,11 +47,14 @@ class TrainingLoop:
         workers: Workers,
         checkpointer: Checkpointer,
         interruption: Interruption,
+        *,
+        observer: Observer,
     ) -> None:
         self._config = config
         self._workers = workers
         self._checkpointer = checkpointer
         self._interruption = interruption
+        self._observer = observer
         self._pad_token_id = inputs.pad_token_id
         self._bad_rows = inputs.bad_rows
         self._rollouts = RolloutManager(
@@ -127,6 +131,7 @@ class TrainingLoop:
         with watch.phase("assemble"):
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
+        self._observer.look_at(step, batch, experience)
         with watch.phase("train"):
             updates = self._updater.train(
                 step, batch.tokens, experience, kl_coef=self._assembler.kl_coef
@@ -229,5 +234,6 @@ class TrainingLoop:
         record |= self._rollouts.as_record() | {"data/skipped": self._bad_rows}
         is_looked_at = record["step"] % _MEMORY_EVERY == 0
         record |= memory_record(self._workers if is_looked_at else None)
+        record |= self._observer.finish(int(record["step"]), watch)
         record |= watch.as_record()
-        return record | speed_record(record, self._config.samples_per_step)
+        return record | speed_record(record, self._config)

@@ -13,6 +13,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from lightrft_ray.config import InfrastructureError, RunConfig
 from lightrft_ray.driver.placement import Placement, Resources, RoleDemand, reward_model_role
 from lightrft_ray.driver.preflight import RunInputs
+from lightrft_ray.observe.structured_log import worker_variables
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
 from lightrft_ray.workers.critic import CriticLearner
 from lightrft_ray.workers.deepspeed_engine import ProcessGroup
@@ -94,7 +95,8 @@ def start_evaluation_workers(
     config: RunConfig, inputs: RunInputs, demands: Sequence[RoleDemand], placement: Placement
 ) -> EvaluationWorkers:
     """Start generators, with the weights of `model.pretrain`, and what rewards need."""
-    starter = _Starter(config, placement, {demand.role: demand.bundles for demand in demands})
+    bundles = {demand.role: demand.bundles for demand in demands}
+    starter = _Starter(config, placement, bundles, run_id="evaluation")
     reward_models = starter.reward_models()
     workers = EvaluationWorkers(
         starter.generator(inputs), starter.reward(reward_models), reward_models
@@ -104,10 +106,19 @@ def start_evaluation_workers(
 
 
 def start_workers(
-    config: RunConfig, inputs: RunInputs, demands: Sequence[RoleDemand], placement: Placement
+    config: RunConfig,
+    inputs: RunInputs,
+    demands: Sequence[RoleDemand],
+    placement: Placement,
+    *,
+    run_id: str = "unnamed",
 ) -> Workers:
-    """Start all workers side by side; returns when every model is loaded."""
-    starter = _Starter(config, placement, {demand.role: demand.bundles for demand in demands})
+    """Start all workers side by side; returns when every model is loaded.
+
+    Their logs carry `run_id`.
+    """
+    bundles = {demand.role: demand.bundles for demand in demands}
+    starter = _Starter(config, placement, bundles, run_id)
     timeout = config.trainer.learner_timeout
     model_arguments = (config, inputs.sampling, inputs.pad_token_id)
     reward_models = starter.reward_models()
@@ -144,6 +155,7 @@ class _Starter:
     config: RunConfig
     placement: Placement
     bundles: Mapping[str, Sequence[Resources]]
+    run_id: str
 
     def generator(self, inputs: RunInputs) -> ActorGroup:
         """The generators."""
@@ -175,13 +187,14 @@ class _Starter:
 
         def spawn(index: int) -> ActorHandle:
             bundle = self.bundles[role][index]
+            about = worker_variables(self.run_id, f"{role}/{index}", self.config.logging.log_level)
             created = cast(ActorClass, actor).options(
                 num_cpus=bundle["CPU"],
                 num_gpus=bundle.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
                     placement_group=self.placement[role], placement_group_bundle_index=index
                 ),
-                runtime_env={"env_vars": _environment(self.config, role)},
+                runtime_env={"env_vars": _environment(self.config, role) | about},
             )
             return cast(ActorHandle, created.remote(*arguments))
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import ray
 
+from lightrft_ray.observe.structured_log import log_as_worker
+from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.process_memory import process_tree_mb
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ class Generator:
         # Imported here: the driver knows this class too, and need not load vLLM for it.
         from lightrft_ray.workers.vllm_engine import VllmEngine
 
+        log_as_worker()
+        self._activity = Activity()
         self._engine = VllmEngine(config, forbidden_token_ids, max_images)
 
     async def ready(self) -> None:
@@ -45,6 +49,7 @@ class Generator:
     async def ping(self) -> None:
         """Answer, also while there is work: a sign of life."""
 
+    @noted("generate")
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
     ) -> list[RolloutGroup | SkippedPrompt]:
@@ -63,6 +68,7 @@ class Generator:
         """Log-probs of a prompt's text behind its last image and of a fixed continuation."""
         return await self._engine.score_prompt(prompt, continuation)
 
+    @noted("publish")
     async def update_weights(
         self,
         version: int,
@@ -74,6 +80,10 @@ class Generator:
         await self._engine.update_weights(version, buckets)
         _, log_probs = await self._engine.score_prompt(canary, continuation)
         return log_probs
+
+    async def work_done(self) -> WorkDone:
+        """What this worker did since it was last asked."""
+        return self._activity.fetch()
 
     async def resident_mb(self) -> float:
         """Memory of this worker and its engine's processes, in MB."""

@@ -4,6 +4,7 @@ The engine is vLLM's AsyncLLM, whose processes live and die with this one.
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -43,6 +44,8 @@ from lightrft_ray.workers.messages import (
     SkippedPrompt,
 )
 from lightrft_ray.workers.rendering import PromptRenderer, RenderedPrompt
+
+logger = logging.getLogger(__name__)
 
 
 class VllmEngine:
@@ -146,6 +149,7 @@ class VllmEngine:
         await self._reset_caches()
         self._version = version
         await self._engine.resume_generation()
+        logger.debug("weights loaded", extra={"version": version})
 
     def stop(self) -> None:
         """End the engine's processes."""
@@ -163,6 +167,7 @@ class VllmEngine:
         try:
             return task, await self._renderer.render(task.prompt)
         except DataFault as fault:
+            logger.warning("a prompt is skipped", extra={"reason": str(fault)})
             return SkippedPrompt(task, str(fault))
 
     async def _start(
