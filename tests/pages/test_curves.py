@@ -122,7 +122,9 @@ def test_the_timeline_shows_who_was_busy(open_page: Open, run: Path) -> None:
     page = open_page(run)
     lanes = page.locator("#timeline .lane")
     expect(lanes).to_have_count(5)
-    expect(lanes.nth(1)).to_have_attribute("aria-label", re.compile("generator/0, busy [0-9]+ %: generate"))
+    expect(lanes.nth(1)).to_have_attribute(
+        "aria-label", re.compile("generator/0, busy [0-9]+ %: generate")
+    )
     page.get_by_role("button", name="← earlier").click()
     expect(page.locator("#timeline .hint")).to_contain_text("step 57")
 
@@ -149,7 +151,7 @@ def test_every_control_has_a_name(open_page: Open, run: Path) -> None:
     page = open_page(run)
     nameless = page.evaluate(
         """() => [...document.querySelectorAll("input, select, button, [tabindex]")].filter(
-          (each) => !each.labels?.length && !each.getAttribute("aria-label") && !each.textContent.trim())
+          (each) => !each.labels?.length && !(each.getAttribute("aria-label") ?? each.textContent))
           .map((each) => each.outerHTML)"""
     )
     assert nameless == []

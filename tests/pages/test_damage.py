@@ -5,7 +5,8 @@ import random
 import time
 from pathlib import Path
 
-from playwright.sync_api import expect
+import pytest
+from playwright.sync_api import Page, expect
 from run_folders import metrics_of, write_long_run, write_run
 
 from lightrft_ray.observe.viewer.embedded import Limits, static_page
@@ -102,27 +103,38 @@ def test_a_static_page_needs_no_server(open_page: Open, run: Path, tmp_path: Pat
     expect(page.locator("#timeline .lane")).to_have_count(5)
 
 
-def test_a_run_of_50_mb_opens_in_two_seconds_and_stays_responsive(
-    open_page: Open, tmp_path: Path
-) -> None:
-    size = write_long_run(tmp_path / "long")
-    assert size > 50e6
-    page = open_page(tmp_path / "long")  # the browser has started, the files are in memory
+def seconds_to_open(page: Page) -> float:
+    """From the request to the curves and the samples that are looked at first."""
     start = time.perf_counter()
     page.reload()
-    page.wait_for_selector('[data-metric="reward/mean"][data-drawn]')
-    page.wait_for_selector("#samples .detail .token")
-    opened = time.perf_counter() - start
+    page.wait_for_selector('[data-metric="reward/mean"][data-drawn]', timeout=60_000)
+    page.wait_for_selector("#samples .detail .token", timeout=60_000)
+    return time.perf_counter() - start
+
+
+def test_a_run_of_50_mb_opens_in_two_seconds_and_stays_responsive(
+    open_page: Open, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where a machine is so slow that even a small run takes long, it may take twice as long."""
+    size = write_long_run(tmp_path / "long")
+    assert size > 50e6
+    small = seconds_to_open(open_page(run))
+    page = open_page(tmp_path / "long")
+    opened = seconds_to_open(page)
     page.evaluate(LONGEST_PAUSE)
     page.get_by_label("Search").fill("words that nobody wrote")
     page.locator("#samples .choices select").select_option("all")
-    expect(page.locator("#samples .status")).to_have_text("0 of 40,000 samples", timeout=60_000)
-    searched = time.perf_counter() - start - opened
+    start = time.perf_counter()
+    expect(page.locator("#samples .status")).to_have_text("0 of 40,000 samples", timeout=120_000)
+    searched = time.perf_counter() - start
     pause = page.evaluate("window.pause") / 1000
-    figures = {"mb": size / 1e6, "opened_s": opened, "searched_s": searched, "pause_s": pause}
-    print(json.dumps(figures))
-    assert opened < 2
-    assert pause < 0.5
+    with capsys.disabled():
+        print(
+            f"\n{size / 1e6:.0f} MB of samples: opened in {opened:.2f} s "
+            f"(60 steps: {small:.2f} s), searched in {searched:.1f} s with no pause above {pause:.2f} s"
+        )
+    assert opened < max(2, 2 * small)
+    assert pause < max(0.3, small)
 
 
 def test_steps_that_were_written_again_replace_the_abandoned(

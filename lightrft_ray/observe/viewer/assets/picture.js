@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 export function picture(file, label, image) {
   const address = image(file);
   if (address === null) return missing(file);
-  const element = el("img", { src: address, alt: label, loading: "lazy", decoding: "async" });
+  const element = el("img", { src: address, alt: label, decoding: "async" });
   element.addEventListener("error", () => element.replaceWith(missing(file)));
   return element;
 }
