@@ -15,6 +15,7 @@ from lightrft_ray.observe.plots import plot_curves
 from lightrft_ray.observe.progress import Progress
 from lightrft_ray.observe.run_folder import RunFolder
 from lightrft_ray.observe.summary import Summary, build_summary, write_summary
+from lightrft_ray.observe.viewer.embedded import write_report
 
 
 def run(config: RunConfig) -> tuple[RunFolder, Summary]:
@@ -52,6 +53,7 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     )
     write_summary(summary, folder.summary)
     plot_curves(folder.metrics, folder.curves)
+    write_report(folder)
     return folder, summary
 
 

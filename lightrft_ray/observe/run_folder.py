@@ -12,6 +12,7 @@ _CONFIG = "config.yaml"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 _CURVES = "curves.png"
+_REPORT = "report.html"
 _EVALUATION = "evaluation.json"
 _TENSORBOARD = "tensorboard"
 _CHECKPOINT = "hf_checkpoint"
@@ -19,7 +20,7 @@ _SKIPPED_UPDATES = "skipped_updates"
 _CHECKPOINTS = "checkpoints"
 
 # Overwriting removes these and nothing else, whatever more a person keeps in the folder.
-_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES, _EVALUATION)
+_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES, _REPORT, _EVALUATION)
 _DIRECTORIES = (_TENSORBOARD, _CHECKPOINT, _CHECKPOINTS, _SKIPPED_UPDATES)
 
 
@@ -80,6 +81,11 @@ class RunFolder:
     def curves(self) -> Path:
         """The plot of reward and held-out accuracy (PNG)."""
         return self.path / _CURVES
+
+    @property
+    def report(self) -> Path:
+        """The run on one page: curves, settings, times, failures, ten samples (HTML)."""
+        return self.path / _REPORT
 
     @property
     def evaluation(self) -> Path:

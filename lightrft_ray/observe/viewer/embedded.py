@@ -6,10 +6,13 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from lightrft_ray.observe.run_folder import RunFolder
 from lightrft_ray.observe.viewer.metric_columns import thinned
 from lightrft_ray.observe.viewer.page import render_page
 from lightrft_ray.observe.viewer.run_files import IMAGE_TYPES, RunFiles
 from lightrft_ray.observe.viewer.sample_rows import Sample, parse_samples
+
+_SAMPLES_OF_REPORT = 10
 
 
 class Limits(NamedTuple):
@@ -24,6 +27,15 @@ class Limits(NamedTuple):
 def static_page(runs: Sequence[RunFiles], limits: Limits, title: str) -> str:
     """One HTML text with everything inside; it needs no server and no network."""
     return render_page({"runs": [_embedded(run, limits) for run in runs]}, title)
+
+
+def write_report(folder: RunFolder) -> None:
+    """Write the page that a run leaves at its end: the static page with ten samples."""
+    run = RunFiles(folder.path, folder.path.resolve().name)
+    page = static_page([run], Limits(samples=_SAMPLES_OF_REPORT), f"{run.name}: report")
+    beside = folder.report.with_name(f".{folder.report.name}.tmp")
+    beside.write_text(page, encoding="utf-8")
+    beside.replace(folder.report)
 
 
 def _embedded(run: RunFiles, limits: Limits) -> dict[str, object]:

@@ -17,6 +17,7 @@ class PromptPart(BaseModel):
     """A piece of a prompt; files are relative to the folder of trajectories."""
 
     type: Literal["text", "image", "video"]
+    role: str = ""
     text: str = ""
     file: str = ""
     files: list[str] = []

@@ -18,6 +18,7 @@ from lightrft_ray.observe.viewer.timeline_rows import StepSpans
 ADDRESS = "127.0.0.1"
 _SPANS = TypeAdapter(list[StepSpans])
 _MOST_TIMELINE_STEPS = 50
+_LAST_PORT = 65535
 _JSON = "application/json"
 
 
@@ -31,6 +32,8 @@ class ViewerServer(ThreadingHTTPServer):
 
         Raises UserError where the port is taken or may not be used.
         """
+        if not 0 <= port <= _LAST_PORT:
+            raise UserError(f"--port {port} is no port: choose one up to {_LAST_PORT}, or 0")
         self.runs = runs
         self.page = render_page(None, ", ".join(run.name for run in runs)).encode()
         try:

@@ -41,7 +41,7 @@ function subtitle(about, metrics) {
   const words = [
     about.config["algorithm.advantage_estimator"],
     `step ${last}${total ? ` of ${total}` : ""}`,
-    about.started ? `started ${about.started}` : "",
+    about.started ? `started ${about.started.slice(0, 16).replace("T", " ")}` : "",
   ];
   return words.filter(Boolean).join(" · ");
 }

@@ -12,7 +12,7 @@ export function sampleDetail(sample, image) {
     el("h3", {}, `Step ${sample.step}`, el("small", {}, ` prompt ${sample.prompt_id} · epoch ${sample.epoch} · sample ${sample.sample_index}`)),
     facts(sample),
     el("h4", {}, "Prompt"),
-    el("div", { class: "prompt" }, sample.prompt.map((part, place) => promptPart(part, place, image))),
+    el("div", { class: "prompt" }, promptParts(sample.prompt, image)),
     el("h4", {}, "Response"),
     sample.tokens.text.length ? tokenView(sample.tokens) : el("pre", { class: "plain" }, sample.response || "(empty)"),
   );
@@ -29,6 +29,15 @@ function facts(sample) {
     ["tokens", sample.tokens.text.length ? number(sample.tokens.text.length) : ""],
   ].filter(([, value]) => value !== "");
   return el("dl", { class: "facts" }, pairs.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
+}
+
+// Who speaks is said where it changes, and not at all where nobody but the user does.
+function promptParts(parts, image) {
+  const isConversation = parts.some(({ role }) => role && role !== "user");
+  return parts.flatMap((part, place) => {
+    const isNew = isConversation && part.role && part.role !== parts[place - 1]?.role;
+    return [isNew ? el("p", { class: "role" }, part.role) : null, promptPart(part, place, image)];
+  });
 }
 
 function promptPart(part, place, image) {
