@@ -142,7 +142,7 @@ def _asked(demands: Sequence[RoleDemand], resource: str) -> float:
 def _supply(nodes: Sequence[Node]) -> Mapping[str, float]:
     supply: Counter[str] = Counter()
     for node in nodes:
-        supply.update(node.free)  # type: ignore[arg-type]
+        supply.update(node.free)
     return supply
 
 
