@@ -126,7 +126,8 @@ def demand_table(demands: Sequence[RoleDemand], nodes: Sequence[Node]) -> list[s
     kinds = _resources(demands)
     needed = show_resources({kind: _asked(demands, kind) for kind in kinds})
     there = show_resources({kind: _supply(nodes).get(kind, 0.0) for kind in kinds})
-    return [*lines, f"needed: {needed}; free: {there} on {len(nodes)} nodes"]
+    on = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    return [*lines, f"needed: {needed}; free: {there} on {on}"]
 
 
 def _resources(demands: Sequence[RoleDemand]) -> list[str]:

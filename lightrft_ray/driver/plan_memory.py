@@ -103,7 +103,7 @@ def activations(shape: ModelShape, rows: RowSize, how: Training) -> float:
     """What the backward pass of one micro-batch needs.
 
     With checkpointed blocks that is the input of each block and one block whole. The logits are
-    computed in chunks, and their gradients beside them.
+    computed in chunks, their gradients beside them, and the head's own gradient in float32.
     """
     language = _block_activations(shape.language, rows.tokens, rows, how)
     ends = rows.tokens * shape.language.hidden * (FLOAT32 + 2 * how.itemsize)
@@ -112,7 +112,8 @@ def activations(shape: ModelShape, rows: RowSize, how: Training) -> float:
     if shape.vision is not None and shape.trains_vision:
         vision = _block_activations(shape.vision, rows.patches, rows, how)
     logits = min(_LOGITS_CHUNK, rows.tokens * shape.vocabulary * FLOAT32)
-    return language + ends + mask + vision + 2 * logits
+    head = shape.vocabulary * shape.language.hidden * FLOAT32
+    return language + ends + mask + vision + 2 * logits + head
 
 
 def _block_activations(blocks: BlockShape, tokens: int, rows: RowSize, how: Training) -> float:

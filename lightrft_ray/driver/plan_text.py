@@ -1,7 +1,7 @@
 """A plan as text for a terminal."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from lightrft_ray.driver.packing import RoleDemand, show_resources
 from lightrft_ray.driver.plan import Hardware, Plan, RolePlan
@@ -25,7 +25,8 @@ def _layout(plan: Plan, hardware: Hardware) -> list[str]:
         for d in plan.demands
     ]
     gpus = sum(demand.total("GPU") for demand in plan.demands)
-    total = f"{gpus:g} GPUs on {plan.n_nodes} nodes of {hardware.gpus_per_node}"
+    nodes = "1 node" if plan.n_nodes == 1 else f"{plan.n_nodes} nodes"
+    total = f"{gpus:g} GPUs on {nodes} of {hardware.gpus_per_node}"
     return [*_columns(rows), f"  {total}" if gpus else "  no GPUs"]
 
 
@@ -57,7 +58,7 @@ def _each(parts: Mapping[str, float]) -> list[str]:
     return [f"{name} {size / GB:.2f}" for name, size in parts.items() if size > 0]
 
 
-def _columns(rows: list[tuple[str, ...]]) -> list[str]:
+def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
     return [
         "  " + "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])

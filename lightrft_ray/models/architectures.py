@@ -6,6 +6,7 @@ published models come with the project.
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from huggingface_hub import try_to_load_from_cache
@@ -24,9 +25,9 @@ from lightrft_ray.models.loading import ModelSource, load_config, sees_images
 _KNOWN = Path(__file__).with_name("known_architectures.json")
 
 
-def known_architectures() -> dict[str, dict[str, object]]:
+def known_architectures() -> dict[str, dict[str, Any]]:
     """Published checkpoints by Hugging Face name: what their sizes follow from."""
-    architectures: dict[str, dict[str, object]] = json.loads(_KNOWN.read_text(encoding="utf-8"))
+    architectures: dict[str, dict[str, Any]] = json.loads(_KNOWN.read_text(encoding="utf-8"))
     return architectures
 
 
