@@ -24,6 +24,7 @@ from lightrft_ray.config.checks import (
     check_kl,
     check_micro_batch,
     check_overwriting,
+    check_placed_roles,
     check_reference,
     check_resuming,
     check_row_layout,
@@ -99,6 +100,17 @@ class RunConfig(Section):
         return self.algorithm.advantage_estimator == "gae"
 
     @property
+    def roles(self) -> frozenset[str]:
+        """Kinds of workers that the run has."""
+        optional = {
+            "reference": self.uses_reference,
+            "critic": self.uses_critic,
+            "reward_model": bool(self.reward.models),
+        }
+        used = {role for role, is_used in optional.items() if is_used}
+        return frozenset({"learner", "generator", "reward"} | used)
+
+    @property
     def samples_per_step(self) -> int:
         """Samples that one step generates and learns from."""
         return self.rollout.rollout_batch_size * self.rollout.n_samples_per_prompt
@@ -141,6 +153,7 @@ class RunConfig(Section):
         check_attention(self.model, self.placement, groups)
         check_row_layout(self.model, self.trainer)
         check_cpu_ranks(self.placement, groups)
+        check_placed_roles(self.placement, self.roles)
         check_train_batch(self.samples_per_step, self.trainer, ranks)
         check_micro_batch(self.trainer, ranks)
         check_demonstrations(self.data, self.algorithm, self.trainer, self.learner_ranks)

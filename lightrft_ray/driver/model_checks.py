@@ -74,3 +74,26 @@ def check_layout(config: RunConfig, configs: Mapping[str, PretrainedConfig]) -> 
     if config.trainer.row_layout != "padded":
         for name, each in configs.items():
             check_rows_of_many(each, name)
+
+
+def check_tensor_parallel(config: RunConfig, policy: PretrainedConfig) -> None:
+    """Raise UserError where the policy's attention does not divide over a generator's GPUs.
+
+    vLLM gives each GPU as many heads; of key-value heads each GPU gets some, or several GPUs one.
+    """
+    size = config.rollout.vllm_tensor_parallel_size
+    text = policy.get_text_config()
+    heads = text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    if _divides(size, heads, kv_heads):
+        return
+    fitting = [each for each in range(1, heads + 1) if _divides(each, heads, kv_heads)]
+    raise UserError(
+        f"rollout.vllm_tensor_parallel_size {size} does not divide the {heads} attention heads and "
+        f"{kv_heads} key-value heads of model.pretrain {config.model.pretrain}: set it to one of "
+        f"{', '.join(map(str, fitting))}"
+    )
+
+
+def _divides(size: int, heads: int, kv_heads: int) -> bool:
+    return heads % size == 0 and max(size, kv_heads) % min(size, kv_heads) == 0

@@ -21,6 +21,7 @@ from lightrft_ray.driver.model_checks import (
     check_freezing,
     check_layout,
     check_sight,
+    check_tensor_parallel,
     check_tokens,
     checkpoint_configs,
 )
@@ -79,6 +80,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     model = config.model
     configs = checkpoint_configs(config)
     check_layout(config, configs)
+    check_tensor_parallel(config, configs["model.pretrain"])
     if config.algorithm.aux_loss_coef > 0:
         check_routers(configs["model.pretrain"], f"model.pretrain {model.pretrain}")
     paths = {name: getattr(model, name.removeprefix("model.")) for name in configs}
