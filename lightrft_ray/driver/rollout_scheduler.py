@@ -4,6 +4,7 @@ A *version* is that of the weights that the learner is about to train; generator
 when they are given work. Version v is trained on batch v, which makes v + 1 of it.
 """
 
+import heapq
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -95,15 +96,23 @@ class RolloutScheduler:
         Each goes to the place with the fewest groups, or where it was before it was lost. While
         that is down it waits, so that what runs together does so again.
         """
-        if not any(self._is_up):
-            return []
-        assigned = []
+        chosen: list[tuple[int, int]] = []
+        anywhere: list[int] = []
         for number in sorted(self._queued):
-            place = self._place_for(self._groups[number])
-            if place is not None:
+            place = self._groups[number].place
+            if place is None:
+                anywhere.append(number)
+            elif self._is_up[place]:
+                chosen.append((number, place))
                 self._begin(number, place)
-                assigned.append((number, place))
-        return assigned
+        loads = [(self._loads[place], place) for place, is_up in enumerate(self._is_up) if is_up]
+        heapq.heapify(loads)
+        for number in anywhere if loads else ():
+            load, place = loads[0]
+            heapq.heapreplace(loads, (load + 1, place))
+            chosen.append((number, place))
+            self._begin(number, place)
+        return sorted(chosen)
 
     def finished(self, number: int) -> None:
         """A running group has its samples."""
@@ -194,12 +203,6 @@ class RolloutScheduler:
             if min(ready, self._batch_size) < begun - later * self._batch_size:
                 return False
         return True
-
-    def _place_for(self, group: _Group) -> int | None:
-        if group.place is not None:
-            return group.place if self._is_up[group.place] else None
-        up = [place for place, is_up in enumerate(self._is_up) if is_up]
-        return min(up, key=self._loads.__getitem__)
 
     def _begin(self, number: int, place: int) -> None:
         group = self._groups[number]
