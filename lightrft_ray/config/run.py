@@ -41,6 +41,7 @@ from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.rollout import RolloutConfig
+from lightrft_ray.config.staleness_checks import check_staleness
 from lightrft_ray.config.sync import SyncConfig
 from lightrft_ray.config.trainer import TrainerConfig
 
@@ -160,6 +161,7 @@ class RunConfig(Section):
         check_critic_warmup(self.trainer)
         check_warmup(self.trainer, self.optimizer_steps)
         check_evaluated_average(self.evaluation, self.trainer)
+        check_staleness(self.rollout, self.algorithm, self.evaluation)
         if self.overwrite_output:
             check_resuming(self.checkpoint)
             check_overwriting(self.output_dir, self.model, self.data, self.reward)

@@ -266,10 +266,6 @@ def test_every_timeout_and_count_has_a_lower_bound() -> None:
             assert setting.key in _error(**tree)
 
 
-def test_staleness_says_that_asynchronous_runs_are_not_there() -> None:
-    assert "asynchronous runs are not implemented yet" in _error(rollout={"max_staleness": 1})
-
-
 def test_placement_accepts_gpu_groups() -> None:
     config = PlacementConfig(actor_num_nodes=2, actor_num_gpus_per_node=8, ref_num_gpus_per_node=1)
     assert config.cpu_learner_ranks == 1
