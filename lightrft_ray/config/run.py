@@ -36,6 +36,7 @@ from lightrft_ray.config.data import DataConfig
 from lightrft_ray.config.evaluation import EvaluationConfig
 from lightrft_ray.config.fields import NonEmptyStr, Section
 from lightrft_ray.config.logging import LoggingConfig
+from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.config.model import ModelConfig
 from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.recovery import RecoveryConfig
@@ -60,6 +61,7 @@ class RunConfig(Section):
     """Replace an earlier run in output_dir."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
+    media: MediaConfig = MediaConfig()
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()

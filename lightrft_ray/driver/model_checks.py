@@ -9,7 +9,12 @@ from lightrft_ray.data.processing import Processor, PromptEncoder, tokenizer_of
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.families import check_rows_of_many
 from lightrft_ray.models.freezing import Freezing, freeze
-from lightrft_ray.models.loading import load_config, policy_without_weights, sees_images
+from lightrft_ray.models.loading import (
+    load_config,
+    policy_without_weights,
+    sees_images,
+    sees_videos,
+)
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.vocabulary import check_vocabulary
 from lightrft_ray.workers.devices import model_source
@@ -37,15 +42,19 @@ def check_sight(
     paths: Mapping[str, str],
     prompts: Sequence[Prompt],
 ) -> None:
-    """Raise UserError where a prompt has images that a model does not take."""
+    """Raise UserError where a prompt has images or videos that a model does not take."""
     with_images = next((prompt for prompt in prompts if prompt.images), None)
-    if with_images is None:
-        return
+    with_videos = next((prompt for prompt in prompts if prompt.videos), None)
     for name, config in configs.items():
-        if not sees_images(config):
+        if with_images is not None and not sees_images(config):
             raise UserError(
                 f"{name} {paths[name]} takes text alone, and prompt {with_images.id} has images: "
                 "choose a vision-language model, or data without images"
+            )
+        if with_videos is not None and not sees_videos(config):
+            raise UserError(
+                f"{name} {paths[name]} takes no videos, and prompt {with_videos.id} has some: "
+                "choose a model that does, or data without videos"
             )
 
 

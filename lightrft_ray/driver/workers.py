@@ -159,7 +159,8 @@ class Starter:
 
     def generator(self, inputs: RunInputs) -> ActorGroup:
         """The generators."""
-        arguments = (self.config, inputs.sampling.forbidden_token_ids, inputs.max_images)
+        forbidden = inputs.sampling.forbidden_token_ids
+        arguments = (self.config, forbidden, inputs.max_images, inputs.max_videos)
         timeout = self.config.rollout.generate_timeout
         return self.create("generator", Generator, arguments, timeout)
 

@@ -27,7 +27,7 @@ from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from lightrft_ray.config import DataFault, RunConfig
 from lightrft_ray.data.demonstrations import Demonstration
-from lightrft_ray.data.processing import PromptEncoder, load_processor
+from lightrft_ray.data.processing import PromptEncoder, load_processor, pixel_limits
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.checkpoint_names import checkpoint_names
 from lightrft_ray.models.freezing import Freezing, freeze
@@ -55,21 +55,29 @@ class VllmEngine:
     """Samples responses under the latest weights it was given."""
 
     def __init__(
-        self, config: RunConfig, forbidden_token_ids: Sequence[int], max_images: int
+        self,
+        config: RunConfig,
+        forbidden_token_ids: Sequence[int],
+        max_images: int,
+        max_videos: int = 0,
     ) -> None:
         """Start the engine and its processes; takes half a minute."""
         self._config = config
+        processor = load_processor(config.model.pretrain, config.model.trust_remote_code)
         self._encoder = PromptEncoder(
-            load_processor(config.model.pretrain, config.model.trust_remote_code),
-            config.data.system_prompt,
-            config.data.prompt_max_len,
+            processor, config.data.system_prompt, config.data.prompt_max_len
         )
         self._forbidden = {token: float("-inf") for token in forbidden_token_ids}
         self._version = 0
         self._requests = 0
         self._buffer = SharedBuffer("lightrft_weights")
-        self._engine = AsyncLLM.from_engine_args(engine_arguments(config, max_images))
-        self._renderer = PromptRenderer(self._encoder, self._engine.renderer)
+        arguments = engine_arguments(
+            config,
+            {"image": max_images, "video": max_videos},
+            pixel_limits(processor, config.media),
+        )
+        self._engine = AsyncLLM.from_engine_args(arguments)
+        self._renderer = PromptRenderer(self._encoder, self._engine.renderer, config.media)
 
     async def connect(self) -> None:
         """Set up the engine's end of the weight transport."""
@@ -158,6 +166,7 @@ class VllmEngine:
 
     def stop(self) -> None:
         """End the engine's processes."""
+        self._renderer.close()
         self._engine.shutdown()
 
     async def _encode(self, demonstration: Demonstration) -> GroupTokens | DataFault:

@@ -50,6 +50,7 @@ def test_sections_in_the_order_of_a_run() -> None:
     assert list(sections()) == [
         "model",
         "data",
+        "media",
         "rollout",
         "reward",
         "algorithm",
