@@ -83,7 +83,8 @@ class VllmEngine:
 
         In a synchronous run the engine is held until it has all requests, and gets them in order:
         which sequences it batches together, and with that the last bit of every number, is the same
-        in every run. In others it works on older requests meanwhile.
+        in every run. In others it works on older requests meanwhile. When the call is cancelled,
+        the engine drops its requests.
         """
         rendered = await asyncio.gather(*(self._render(task) for task in tasks))
         is_synchronous = self._config.rollout.max_staleness == 0
@@ -92,10 +93,16 @@ class VllmEngine:
                 each if isinstance(each, SkippedPrompt) else await self._start(*each, settings)
                 for each in rendered
             ]
-        return [
-            each if isinstance(each, SkippedPrompt) else await self._finish(each)
-            for each in pending
-        ]
+        try:
+            return [
+                each if isinstance(each, SkippedPrompt) else await self._finish(each)
+                for each in pending
+            ]
+        except asyncio.CancelledError:
+            begun = [each for each in pending if not isinstance(each, SkippedPrompt)]
+            names = [each.collector.request_id for each in begun]
+            await self._engine.abort(names, internal=True)
+            raise
 
     async def encode(
         self, demonstrations: Sequence[Demonstration]
@@ -197,12 +204,7 @@ class VllmEngine:
         return await self._engine.add_request(name, cast(EngineInput, salted), params)
 
     async def _finish(self, pending: "_Pending") -> RolloutGroup:
-        """Its samples. When cancelled, the engine drops the request."""
-        try:
-            output = await _finished(pending.collector)
-        except asyncio.CancelledError:
-            await self._engine.abort(pending.collector.request_id, internal=True)
-            raise
+        output = await _finished(pending.collector)
         return RolloutGroup(
             task=pending.task,
             prompt_ids=pending.rendered.token_ids,
