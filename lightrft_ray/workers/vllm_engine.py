@@ -64,6 +64,7 @@ class VllmEngine:
         self._forbidden = {token: float("-inf") for token in forbidden_token_ids}
         self._version = 0
         self._requests = 0
+        self._holding = asyncio.Lock()
         self._buffer = SharedBuffer("lightrft_weights")
         self._engine = AsyncLLM.from_engine_args(engine_arguments(config, max_images))
         self._renderer = PromptRenderer(self._encoder, self._engine.renderer)
@@ -149,15 +150,16 @@ class VllmEngine:
         located = [
             (offset, spec.to_dict()) for offset, (spec, _) in zip(offsets, buckets, strict=True)
         ]
-        await self._hold()
-        await self._engine.start_weight_update()
-        await self._engine.update_weights(
-            WeightTransferUpdateRequest({"path": self._buffer.path, "buckets": located})
-        )
-        await self._engine.finish_weight_update(str(version))
-        await self._reset_caches()
-        self._version = version
-        await self._engine.resume_generation()
+        async with self._holding:
+            await self._hold()
+            await self._engine.start_weight_update()
+            await self._engine.update_weights(
+                WeightTransferUpdateRequest({"path": self._buffer.path, "buckets": located})
+            )
+            await self._engine.finish_weight_update(str(version))
+            await self._reset_caches()
+            self._version = version
+            await self._engine.resume_generation()
 
     def stop(self) -> None:
         """End the engine's processes."""
@@ -224,11 +226,13 @@ class VllmEngine:
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
-        await self._hold()
-        try:
-            yield
-        finally:
-            await self._engine.resume_generation()
+        """Hold the engine for a block, beside no other that does."""
+        async with self._holding:
+            await self._hold()
+            try:
+                yield
+            finally:
+                await self._engine.resume_generation()
 
     async def _hold(self) -> None:
         """Stop scheduling and keep what is queued.
