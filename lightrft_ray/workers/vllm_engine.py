@@ -18,7 +18,6 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateRequest,
 )
 from vllm.inputs import EngineInput
-from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -46,6 +45,7 @@ from lightrft_ray.workers.messages import (
     SkippedPrompt,
 )
 from lightrft_ray.workers.rendering import PromptRenderer, RenderedPrompt
+from lightrft_ray.workers.sampled_tokens import log_probs_of, versions_of
 
 
 class VllmEngine:
@@ -130,7 +130,7 @@ class VllmEngine:
         output = await _finished(await self._submit(rendered, params))
         cut = rendered.behind_media()
         scored = rendered.token_ids[cut:]
-        log_probs = _log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
+        log_probs = log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
         return GroupTokens(rendered.token_ids[:cut], (scored,), _put(rendered.media())), log_probs
 
     async def update_weights(
@@ -218,8 +218,8 @@ class VllmEngine:
         token_ids = np.asarray(completion.token_ids, dtype=np.int64)
         return GeneratedSample(
             token_ids=token_ids,
-            log_probs=_log_probs_of(token_ids, completion.logprobs or []),
-            weight_versions=_versions_of(completion),
+            log_probs=log_probs_of(token_ids, completion.logprobs or []),
+            weight_versions=versions_of(completion),
             text=self._encoder.decode(token_ids.tolist()),
             is_truncated=completion.finish_reason == "length",
         )
@@ -269,25 +269,6 @@ async def _finished(collector: RequestOutputCollector) -> RequestOutput:
     if not isinstance(output, RequestOutput) or not output.finished:
         raise RuntimeError("vLLM gave an unfinished output for a request that asked for the last")
     return output
-
-
-def _versions_of(completion: CompletionOutput) -> np.ndarray:
-    """(L,) int64: the version of the weights that each token was sampled with."""
-    spans = completion.weight_versions or []
-    lengths = [span.end - span.start for span in spans]
-    versions = np.repeat(np.array([int(span.version) for span in spans], dtype=np.int64), lengths)
-    if len(versions) != len(completion.token_ids):
-        raise RuntimeError("vLLM gave tokens without the version of their weights")
-    return versions
-
-
-def _log_probs_of(
-    token_ids: np.ndarray, positions: Sequence[Mapping[int, Logprob] | None]
-) -> np.ndarray:
-    """(L,) float32: the log-prob of each token, from vLLM's mapping at its position."""
-    pairs = zip(token_ids.tolist(), positions, strict=True)
-    values = [position[token].logprob for token, position in pairs if position is not None]
-    return np.asarray(values, dtype=np.float32)
 
 
 def frozen_names(config: RunConfig) -> list[str]:
