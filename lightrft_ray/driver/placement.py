@@ -110,7 +110,7 @@ def describe_shortage(demands: Sequence[RoleDemand], supply: Mapping[str, float]
 def demand_table(demands: Sequence[RoleDemand], nodes: Sequence[Node]) -> list[str]:
     """Lines for what each role asks for and where it would lie, and for demand and supply."""
     packing = pack(demands, nodes)
-    rows = [("role", "processes", "each", "nodes")]
+    rows = [("role", "processes", "each", "fits on")]
     for demand in demands:
         places = Counter(packing.nodes.get(demand.role, ()))
         where = ", ".join(

@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from lightrft_ray.driver.packing import RoleDemand, show_resources
-from lightrft_ray.driver.plan import Hardware, Plan, RolePlan
+from lightrft_ray.driver.plan import Plan
 from lightrft_ray.driver.plan_memory import GB
+from lightrft_ray.driver.plan_roles import Hardware, RolePlan
 
 
 def plan_text(plan: Plan, hardware: Hardware) -> str:
@@ -19,7 +20,7 @@ def plan_text(plan: Plan, hardware: Hardware) -> str:
 
 
 def _layout(plan: Plan, hardware: Hardware) -> list[str]:
-    rows = [("role", "processes", "each", "where")]
+    rows = [("role", "processes", "each", "fits on")]
     rows += [
         (d.role, str(d.processes), show_resources(d.of_process(0)[1]), _where(d, plan))
         for d in plan.demands

@@ -154,7 +154,7 @@ def test_a_missing_custom_resource_is_a_shortage() -> None:
 def test_the_table_of_demand_and_supply() -> None:
     nodes = [Node("10.0.0.1", {"CPU": 8.0, "GPU": 4.0}), Node("10.0.0.2", {"CPU": 8.0})]
     assert demand_table(_DEMANDS, nodes) == [
-        "role     processes  each          nodes",
+        "role     processes  each          fits on",
         "learner  4          1 GPU, 1 CPU  10.0.0.1 ×4",
         "reward   1          0.2 CPU       10.0.0.1 ×1",
         "needed: 4 GPU, 4.2 CPU; free: 4 GPU, 16 CPU on 2 nodes",
