@@ -95,9 +95,9 @@ class RoleEstimator:
         self._config = config
         self._hardware = hardware
         self._itemsize = _ITEMSIZE[config.model.dtype]
-        self._model_config = _config_of(config, config.model.pretrain, "model.pretrain")
-        check_tensor_parallel(config, self._model_config)
-        policy = weightless_policy(self._model_config)
+        found = _config_of(config, config.model.pretrain, "model.pretrain")
+        check_tensor_parallel(config, found)
+        policy = weightless_policy(found)
         freeze(policy, Freezing.of_policy(config.model))
         self.policy = shape_of(policy)
         left_out = unpublished_names(policy)
@@ -194,28 +194,34 @@ class RoleEstimator:
         return RolePlan("reference", device, Memory(held, in_turn))
 
     def generator(self) -> RolePlan:
-        rollout = self._config.rollout
+        """Of one GPU of a generator, or of a generator's processes on a CPU."""
+        return self._engine("generator", self._config, self.policy, self.published_bytes)
+
+    def _engine(
+        self, role: str, config: RunConfig, shape: ModelShape, published: float
+    ) -> RolePlan:
+        """Of a vLLM engine that `config` sets up, and that gets `published` bytes of weights."""
+        rollout = config.rollout
         shards = rollout.vllm_tensor_parallel_size
-        if not self._config.placement.vllm_use_gpu:
-            on_cpu: dict[str, float] = {
+        weights = float(shape.parameters * _ITEMSIZE[config.model.dtype])
+        if not config.placement.vllm_use_gpu:
+            on_cpu = {
                 "libraries": _LIBRARIES_CPU["generator"],
-                "weights": self.policy.parameters * self._itemsize,
-                "KV cache": rollout.vllm_kv_cache_gb * GIB,
-                "publication": self.published_bytes,
+                "weights": weights,
+                "KV cache": float(rollout.vllm_kv_cache_gb * GIB),
+                "publication": published,
             }
-            return RolePlan("generator", "CPU", Memory(on_cpu))
+            return RolePlan(role, "CPU", Memory(on_cpu))
         held = {
             "libraries": self._libraries("generator", "GPU", shards),
-            "weights": self.policy.parameters * self._itemsize / shards,
+            "weights": weights / shards,
             "working": _VLLM_WORKING,
-            "publication": float(min(self._config.sync.bucket_mb * _MB, self.published_bytes)),
+            "publication": min(float(config.sync.bucket_mb * _MB), published),
         }
         taken = self._hardware.gpu_gb * GB * rollout.vllm_gpu_memory_utilization
         held["KV cache"] = max(taken - sum(held.values()), 0.0)
-        host = (
-            2 * self.published_bytes
-        )  # a copy in its node's object store, and one in shared memory
-        return RolePlan("generator", "GPU", Memory(held), host)
+        # On the host: a copy in its node's object store, and one in shared memory.
+        return RolePlan(role, "GPU", Memory(held), host=2 * published)
 
     def _libraries(self, role: str, device: Device, ranks: int) -> float:
         if device == "CPU":
@@ -244,18 +250,15 @@ class RoleEstimator:
         """A judge is a vLLM engine that takes no weights; a scalar model a backbone that scores."""
         model = self._config.reward.models[name]
         role = reward_model_role(name)
+        setting = f"reward.models.{name}.pretrain"
+        found = _config_of(self._config, model.pretrain, setting)
         if model.kind == "judge":
             settings = engine_config(self._config, model)
-            engine = RoleEstimator(settings, self._hardware, Lengths()).generator()
-            held = {
-                part: size for part, size in engine.memory.held.items() if part != "publication"
-            }
-            return RolePlan(role, engine.device, Memory(held))
-        return self._scalar_model(role, model)
+            check_tensor_parallel(settings, found)
+            return self._engine(role, settings, shape_of(weightless_policy(found)), published=0.0)
+        return self._scalar_model(role, model, shape_of(weightless_backbone(found)))
 
-    def _scalar_model(self, role: str, model: RewardModelConfig) -> RolePlan:
-        setting = f"reward.models.{role.partition('.')[2]}.pretrain"
-        shape = shape_of(weightless_backbone(_config_of(self._config, model.pretrain, setting)))
+    def _scalar_model(self, role: str, model: RewardModelConfig, shape: ModelShape) -> RolePlan:
         itemsize = _ITEMSIZE[model.dtype]
         device: Device = "GPU" if model.gpus_per_worker else "CPU"
         samples = model.micro_batch_size
