@@ -10,6 +10,7 @@ from pydantic_core import ErrorDetails
 
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.config.run import RunConfig
+from lightrft_ray.config.secrets import SecretGivenError
 from lightrft_ray.config.settings import (
     Setting,
     find_setting,
@@ -167,6 +168,8 @@ def _describe(details: ErrorDetails, given: Mapping[str, _Given]) -> str:
         item = "".join(_place(part) for part in location[depth:])
         problem = f"{item}must {details['msg'].partition(' should ')[2]}"
     one = given[setting.key]
+    if isinstance(details.get("ctx", {}).get("error"), SecretGivenError):
+        return f"{setting.key} {one.place}: {problem}"
     return f"{setting.key} {one.place}: {problem}, got {_show(one.value)}"
 
 

@@ -1,12 +1,15 @@
 """The numbers of a step's record; `observe.names` explains each of them."""
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 import psutil
 from torch import Tensor
 
+from lightrft_ray.config import RunConfig
 from lightrft_ray.driver.batch import RolloutBatch
+from lightrft_ray.driver.placement import role_demands
 from lightrft_ray.driver.workers import Workers
 from lightrft_ray.rewards.remote.statistics import RemoteFigures
 from lightrft_ray.trainer.experience_types import ExperienceVL
@@ -51,6 +54,9 @@ def batch_record(batch: RolloutBatch) -> Record:
         "epoch": batch.groups[0].task.epoch,
         "tokens": int(lengths.sum()),
         "rollout/response_length_mean": float(lengths.double().mean()),
+        "rollout/response_length_min": int(lengths.min()),
+        "rollout/response_length_max": int(lengths.max()),
+        "rollout/prompt_length_mean": fmean(len(group.prompt_ids) for group in batch.groups),
         "rollout/truncated_fraction": sum(s.is_truncated for s in samples) / len(samples),
     }
 
@@ -66,6 +72,7 @@ def experience_record(experience: ExperienceVL) -> Record:
     record = {
         "reward/mean": float(rewards.mean()),
         "reward/std": float(rewards.std()) if len(rewards) > 1 else 0.0,
+        **_extremes(rewards),
         "reward/informative_groups": _informative_share(info["reward"], info["group_ids"]),
         "reward/failed": int((~info["reward"].isfinite()).sum()),
         "advantage/mean": float(used.mean()),
@@ -75,10 +82,19 @@ def experience_record(experience: ExperienceVL) -> Record:
     if experience.base_action_log_probs is not None:
         record["kl/reference_mean"] = float(masked_mean(kl, mask))
     if experience.values is not None and experience.returns is not None:
-        record["value/explained_variance"] = _explained_variance(
-            experience.values[mask], experience.returns[mask]
-        )
+        values, returns = experience.values[mask], experience.returns[mask]
+        record |= {
+            "value/mean": float(values.double().mean()),
+            "value/return_mean": float(returns.double().mean()),
+            "value/explained_variance": _explained_variance(values, returns),
+        }
     return record
+
+
+def _extremes(rewards: Tensor) -> Record:
+    if len(rewards) == 0:
+        return {}
+    return {"reward/min": float(rewards.min()), "reward/max": float(rewards.max())}
 
 
 def _component_record(components: Sequence[Mapping[str, float]]) -> Record:
@@ -155,12 +171,38 @@ def memory_record(workers: Workers | None) -> Record:
     return own | {f"memory/{role}_mb": mb for role, mb in workers.resident_mb().items()}
 
 
-def speed_record(record: Record, samples_per_step: int) -> Record:
-    """Rates over the step's wall clock."""
+def speed_record(record: Record, config: RunConfig) -> Record:
+    """Rates over the step's wall clock, and over that of its phases by device.
+
+    A device is a GPU, or a worker process of a run without any.
+    """
     if "tokens" not in record:
         return {}
-    seconds = record["time/step"]
-    return {
-        "speed/samples_per_second": samples_per_step / seconds,
-        "speed/tokens_per_second": record["tokens"] / seconds,
+    seconds, tokens = record["time/step"], record["tokens"]
+    rates = {
+        "speed/samples_per_second": config.samples_per_step / seconds,
+        "speed/tokens_per_second": tokens / seconds,
+        "speed/tokens_per_second_per_device": tokens / seconds / device_count(config),
     }
+    learned = tokens * config.trainer.max_epochs
+    phases = {"train": (learned, config.learner_ranks)}
+    if "rollout/batches_drawn" not in record:  # else more tokens were generated than are known
+        phases["generate"] = (tokens, _generator_devices(config))
+    for phase, (amount, devices) in phases.items():
+        if record.get(f"time/{phase}", 0.0) > 0:
+            rate = amount / record[f"time/{phase}"] / devices
+            rates[f"speed/{phase}_tokens_per_second_per_device"] = rate
+    return rates
+
+
+def device_count(config: RunConfig) -> int:
+    """GPUs of all roles, or the processes of a run without any."""
+    demands = role_demands(config)
+    gpus = sum(demand.total("GPU") for demand in demands)
+    return math.ceil(gpus) if gpus else sum(len(demand.bundles) for demand in demands)
+
+
+def _generator_devices(config: RunConfig) -> int:
+    rollout = config.rollout
+    per_engine = rollout.vllm_tensor_parallel_size if config.placement.vllm_use_gpu else 1
+    return rollout.vllm_num_engines * per_engine

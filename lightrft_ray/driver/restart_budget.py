@@ -12,6 +12,8 @@ class RestartBudget:
         self._settings = settings
         self._furthest = -1
         self._in_row = 0
+        self.restarts = 0
+        """Restarts since the start."""
 
     def progress(self, step: int) -> None:
         """Note a finished step; one that was never reached before renews the budget."""
@@ -24,5 +26,6 @@ class RestartBudget:
         if self._in_row == self._settings.max_restarts:
             return None
         self._in_row += 1
+        self.restarts += 1
         delay = self._settings.restart_delay * 2.0 ** (self._in_row - 1)
         return min(delay, _LONGEST_DELAY)

@@ -9,12 +9,17 @@ from lightrft_ray.driver.checkpoint_store import CheckpointStore
 from lightrft_ray.driver.preflight import check_inputs, resolve_checkpoints
 from lightrft_ray.driver.ray_session import ray_session
 from lightrft_ray.driver.resume import ResumePoint, find_resume_point
+from lightrft_ray.driver.run_log import open_run_log
 from lightrft_ray.driver.supervision import RunSetup, Supervisor
-from lightrft_ray.observe.metrics_log import MetricsLog, read_metrics
+from lightrft_ray.observe.alarms import Alarms
+from lightrft_ray.observe.metrics_log import read_metrics
 from lightrft_ray.observe.plots import plot_curves
 from lightrft_ray.observe.progress import Progress
 from lightrft_ray.observe.run_folder import RunFolder
+from lightrft_ray.observe.run_identity import identify
+from lightrft_ray.observe.structured_log import logged
 from lightrft_ray.observe.summary import Summary, build_summary, write_summary
+from lightrft_ray.observe.trackers import check_trackers
 from lightrft_ray.observe.viewer.embedded import write_report
 
 
@@ -26,6 +31,7 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     process of the run is left.
     """
     start = time.monotonic()
+    check_trackers(config.logging)
     resolved = resolve_checkpoints(config)
     inputs = check_inputs(resolved)
     store = CheckpointStore(config.checkpoint_url)
@@ -34,14 +40,21 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     # Only now: an earlier run must not be removed for one that cannot start.
     folder = _open_folder(config, store, resumed)
     folder.config.write_text(dump_config(config), encoding="utf-8")
+    identity = identify(folder.identity)
+    after_step = -1 if resumed is None else resumed.checkpoint.step
+    if resumed is not None:
+        notes.append(f"resumed from {resumed.checkpoint.storage.url}")
+    elif folder.metrics.exists():
+        notes.append(f"there is no checkpoint in {config.checkpoint_url}: starting anew")
     with (
+        logged(folder.log, identity.run_id, config.logging.log_level),
         Progress(config.trainer.num_steps, config.logging.progress) as progress,
-        _metrics_log(config, folder, resumed, progress) as log,
+        open_run_log(resolved, folder, identity, progress.message, after_step) as log,
     ):
         for text in notes:
             progress.message(text)
         progress.phase("starting Ray and the workers (vLLM takes about a minute on two cores)")
-        setup = RunSetup(config, resolved, inputs, store, log, progress)
+        setup = RunSetup(config, resolved, inputs, store, log, progress, Alarms(), identity.run_id)
         with ray_session() as session:
             supervisor = Supervisor(setup, session)
             supervisor.train(None if resumed is None else resumed.checkpoint)
@@ -69,16 +82,3 @@ def _open_folder(
     own = resumed.checkpoint.step if resumed is not None and resumed.is_own else None
     store.begin(own, overwrite=config.overwrite_output)
     return folder
-
-
-def _metrics_log(
-    config: RunConfig, folder: RunFolder, resumed: ResumePoint | None, progress: Progress
-) -> MetricsLog:
-    after_step = -1 if resumed is None else resumed.checkpoint.step
-    if resumed is not None:
-        progress.message(f"resumed from {resumed.checkpoint.storage.url}")
-    elif folder.metrics.exists():
-        progress.message(f"there is no checkpoint in {config.checkpoint_url}: starting anew")
-    return MetricsLog(
-        folder.path, config.logging.use_tensorboard, progress.message, after_step=after_step
-    )

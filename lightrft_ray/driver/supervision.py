@@ -11,13 +11,15 @@ from lightrft_ray.driver.export import write_companions
 from lightrft_ray.driver.heartbeat import Heartbeats
 from lightrft_ray.driver.loop import Record, TrainingLoop
 from lightrft_ray.driver.model_card import model_card
+from lightrft_ray.driver.observer import Observer
 from lightrft_ray.driver.placement import placed, role_demands
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.ray_session import RaySession
 from lightrft_ray.driver.restart_budget import RestartBudget
 from lightrft_ray.driver.revival import Reviver
+from lightrft_ray.driver.run_log import RunLog
 from lightrft_ray.driver.workers import Workers, start_workers
-from lightrft_ray.observe.metrics_log import MetricsLog
+from lightrft_ray.observe.alarms import Alarms
 from lightrft_ray.observe.progress import Progress
 from lightrft_ray.observe.run_folder import RunFolder
 
@@ -30,8 +32,10 @@ class RunSetup:
     resolved: RunConfig
     inputs: RunInputs
     store: CheckpointStore
-    log: MetricsLog
+    log: RunLog
     progress: Progress
+    alarms: Alarms
+    run_id: str
 
 
 class Supervisor:
@@ -69,8 +73,11 @@ class Supervisor:
     def _attempt(self, resumed: Checkpoint | None) -> Record:
         setup = self._setup
         demands = role_demands(setup.resolved)
-        with placed(setup.resolved, demands, is_local=self._session.is_local) as placement:
-            workers = start_workers(setup.resolved, setup.inputs, demands, placement)
+        is_local, say = self._session.is_local, setup.progress.message
+        with placed(setup.resolved, demands, is_local=is_local, say=say) as placement:
+            workers = start_workers(
+                setup.resolved, setup.inputs, demands, placement, run_id=setup.run_id
+            )
             try:
                 self.started = self.started or time.monotonic()
                 return self._run(workers, resumed)
@@ -80,14 +87,25 @@ class Supervisor:
     def _run(self, workers: Workers, resumed: Checkpoint | None) -> Record:
         setup = self._setup
         checkpointer = Checkpointer(setup.config, setup.store, workers)
+        observer = Observer(setup.resolved, workers, setup.log)
         loop = TrainingLoop(
-            setup.resolved, setup.inputs, workers, checkpointer, self._session.interruption
+            setup.resolved,
+            setup.inputs,
+            workers,
+            checkpointer,
+            self._session.interruption,
+            observer=observer,
         )
+
+        def report(record: Record) -> None:
+            with observer.costing():
+                self._report(record)
+
         say = setup.progress.message
         try:
             with Heartbeats(workers.generator, setup.config.recovery, say) as heartbeats:
                 Reviver(workers, loop.publisher, self._budget, heartbeats.health, say)
-                loop.run(self._report, resumed)
+                loop.run(report, resumed)
         except KeyboardInterrupt:
             if checkpointer.last_step is not None:
                 setup.progress.message(
@@ -98,8 +116,11 @@ class Supervisor:
         return loop.results
 
     def _report(self, record: Record) -> None:
-        self._setup.log.log(record)
+        record = record | {"failures/restarts": self._budget.restarts}
+        self._setup.log.metrics.log(record)
         self._setup.progress.update(record)
+        for text in self._setup.alarms.read(record):
+            self._setup.progress.message(f"step {record['step']:.0f}: {text}")
         self._budget.progress(int(record["step"]))
 
     def _go_back(self, death: WorkerDied, delay: float) -> Checkpoint | None:

@@ -1,48 +1,44 @@
-"""The step records of a run on disk: metrics.jsonl, and TensorBoard events where wanted."""
+"""The step records of a run on disk, and their way to trackers."""
 
-import json
-import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.observe.background import Background
+from lightrft_ray.observe.jsonl import append_line, open_steps, parse_step
 from lightrft_ray.observe.names import Record, check_record, in_table_order
 from lightrft_ray.observe.run_folder import RunFolder
+from lightrft_ray.observe.trackers import OpenTracker
 
-if TYPE_CHECKING:
-    from lightrft_ray.observe.tensorboard_events import TensorBoardEvents
-
-logger = logging.getLogger(__name__)
+_WAITING_RECORDS = 1000
 
 
 class MetricsLog:
-    """Appends one JSON object a step to metrics.jsonl.
+    """Appends one JSON object a step to metrics.jsonl, and hands it to trackers.
 
     A resumed run goes on in the same file: records of steps past `after_step`, where it is given,
     are removed first, for they will be written again.
 
     A disk that refuses metrics.jsonl is an OSError, for checkpoints would fail on it as well.
-    TensorBoard is a convenience: when it fails, `report` gets one line and the run goes on without.
+    Trackers are a convenience, each in a thread of its own: when one fails, or hangs, `report` gets
+    one line and the run goes on without.
     """
 
     def __init__(
         self,
         output_dir: Path,
-        use_tensorboard: bool = False,
-        report: Callable[[str], None] = logger.warning,
+        trackers: Mapping[str, OpenTracker] | None = None,
+        report: Callable[[str], None] = print,
         after_step: int | None = None,
     ) -> None:
-        folder = RunFolder(output_dir)
-        _cut_unfinished_line(folder.metrics)
-        if after_step is not None:
-            _cut_records_after(folder.metrics, after_step)
-        self._file = folder.metrics.open("a", encoding="utf-8")
-        self._tensorboard_dir = folder.tensorboard if use_tensorboard else None
-        self._tensorboard: TensorBoardEvents | None = None
+        self._path = RunFolder(output_dir).metrics
+        self._file = open_steps(self._path, after_step)
+        self._openers = dict(trackers or {})
         self._report = report
+        self._trackers = self._open_trackers()
 
     def __enter__(self) -> Self:
         return self
@@ -55,6 +51,11 @@ class MetricsLog:
     ) -> None:
         self.close()
 
+    @property
+    def background_seconds(self) -> float:
+        """What the threads of its trackers took of a core so far."""
+        return sum(tracker.cpu_seconds for tracker in self._trackers)
+
     def log(self, record: Record) -> None:
         """Append `record`, with its names in table order and NaN and infinities as null.
 
@@ -62,39 +63,30 @@ class MetricsLog:
         """
         check_record(record)
         ordered = {name: record[name] for name in in_table_order(record)}
-        finite = {name: x if math.isfinite(x) else None for name, x in ordered.items()}
-        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
-        self._file.flush()
-        self._track(ordered)
+        append_line(self._file, ordered)
+        for tracker in self._trackers:
+            tracker.put(ordered)
 
     def rewind(self, after_step: int) -> None:
         """Forget the records of steps past `after_step`: they will be written again."""
-        path = Path(self._file.name)
         self.close()
-        _cut_records_after(path, after_step)
-        self._file = path.open("a", encoding="utf-8")
-        self._tensorboard = None  # a new file of events tells TensorBoard to forget them as well
+        self._file = open_steps(self._path, after_step)
+        # Opened anew, trackers that know of earlier attempts go on where this one begins.
+        self._trackers = self._open_trackers()
 
     def close(self) -> None:
-        """Close the files; a second call does nothing."""
+        """Close the file and have trackers finish; a second call does nothing."""
         self._file.close()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
+        for tracker in self._trackers:
+            tracker.close()
 
-    def _track(self, record: Record) -> None:
-        if self._tensorboard_dir is None:
-            return
-        # The one place that catches everything, a broken installation included: no fault of a
-        # tracker is worth a training run.
-        try:
-            if self._tensorboard is None:
-                from lightrft_ray.observe.tensorboard_events import TensorBoardEvents
-
-                self._tensorboard = TensorBoardEvents(self._tensorboard_dir)
-            self._tensorboard.write(record)
-        except Exception as error:
-            self._tensorboard_dir = None
-            self._report(f"TensorBoard events stop at step {record['step']:.0f}: {error!r}")
+    def _open_trackers(self) -> list[Background[Record]]:
+        return [
+            Background(
+                name, opener, self._report, capacity=_WAITING_RECORDS, is_dropped_when_late=True
+            )
+            for name, opener in self._openers.items()
+        ]
 
 
 def read_metrics(path: Path) -> list[dict[str, float]]:
@@ -121,30 +113,7 @@ def read_metrics(path: Path) -> list[dict[str, float]]:
 
 
 def _parse(line: str) -> dict[str, float] | None:
-    try:
-        record = json.loads(line)
-    except json.JSONDecodeError:
-        return None
-    if not isinstance(record, dict) or "step" not in record:
+    record = parse_step(line)
+    if record is None:
         return None
     return {name: math.nan if x is None else x for name, x in record.items()}
-
-
-def _cut_unfinished_line(path: Path) -> None:
-    """Drop the end of a line that a killed run did not finish, or it would spoil the next one."""
-    if not path.exists():
-        return
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
-
-
-def _cut_records_after(path: Path, step: int) -> None:
-    """Drop the records of later steps, whole or not at all."""
-    if not path.exists():
-        return
-    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    records = [(line, _parse(line)) for line in lines]
-    kept = [line for line, record in records if record is not None and record["step"] <= step]
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text("".join(kept), encoding="utf-8")
-    beside.replace(path)

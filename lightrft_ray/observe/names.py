@@ -26,8 +26,27 @@ class Metric(NamedTuple):
 PHASES = ("generate", "score", "assemble", "train", "publish", "eval", "save")
 ROLES = ("driver", "generator", "reference", "critic", "reward", "reward_model", "learner")
 
+WORK: dict[str, tuple[str, ...]] = {
+    "generator": ("generate", "publish"),
+    "reference": ("score",),
+    "critic": ("score", "train", "save"),
+    "reward": ("score",),
+    "reward_model": ("score",),
+    "learner": ("score", "train", "publish", "observe", "save"),
+}
+"""What the workers of each role do."""
+
 _OF_A_SET = ("accuracy", "pass_at_k", "samples")
-_TIMING_PREFIXES = ("time/", "speed/", "memory/", "reward/latency/")
+_TIMING_PREFIXES = ("time/", "speed/", "memory/", "busy/", "failures/", "reward/latency/")
+
+_PARTICIPLES = {
+    "generate": "generating",
+    "score": "scoring",
+    "train": "training",
+    "publish": "publishing",
+    "observe": "scoring trajectories",
+    "save": "saving",
+}
 
 METRICS: dict[str, Metric] = {
     "step": Metric("steps", "training step; 0 is the state before training", "none"),
@@ -35,6 +54,11 @@ METRICS: dict[str, Metric] = {
     "samples": Metric("samples", "samples trained on since the start of the run", "up"),
     "tokens": Metric("tokens", "response tokens trained on in this step", "none"),
     "rollout/response_length_mean": Metric("tokens", "mean response length", "none"),
+    "rollout/response_length_min": Metric("tokens", "the shortest response", "none"),
+    "rollout/response_length_max": Metric("tokens", "the longest response", "none"),
+    "rollout/prompt_length_mean": Metric(
+        "tokens", "mean prompt length over the groups, image tokens included", "none"
+    ),
     "rollout/truncated_fraction": Metric(
         "fraction", "responses cut by the length limit before an end token", "down"
     ),
@@ -62,8 +86,17 @@ METRICS: dict[str, Metric] = {
     "rollout/correction_weight_mean": Metric(
         "1", "mean weight of a response token by the off-policy correction", "none"
     ),
+    "staleness/mean": Metric(
+        "versions", "mean over tokens of how much older the weights are that sampled them", "down"
+    ),
+    "staleness/max": Metric("versions", "the same of the oldest token", "down"),
+    "staleness/spanning_fraction": Metric(
+        "fraction", "responses whose tokens are of several versions of the weights", "none"
+    ),
     "reward/mean": Metric("reward", "mean reward of the step's samples", "up"),
     "reward/std": Metric("reward", "standard deviation of the step's rewards", "none"),
+    "reward/min": Metric("reward", "the smallest reward of the step", "none"),
+    "reward/max": Metric("reward", "the largest reward of the step", "none"),
     "reward/informative_groups": Metric(
         "fraction", "prompts of the batch whose samples do not all have the same reward", "none"
     ),
@@ -106,6 +139,8 @@ METRICS: dict[str, Metric] = {
         "updates", "optimizer updates left out because the loss or gradient was not finite", "down"
     ),
     "value/loss": Metric("loss", "value loss", "down"),
+    "value/mean": Metric("reward", "mean of the critic's values over the response tokens", "none"),
+    "value/return_mean": Metric("reward", "mean return over the response tokens", "none"),
     "value/clip_fraction": Metric("fraction", "values whose change was clipped", "none"),
     "value/grad_norm": Metric("norm", "critic gradient norm before clipping", "none"),
     "value/learning_rate": Metric("1", "critic learning rate of the step's last update", "none"),
@@ -138,6 +173,9 @@ METRICS: dict[str, Metric] = {
     ),
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),
+    "data/begun_anew": Metric(
+        "prompts", "times that a prompt was begun anew as too stale, since the start", "down"
+    ),
     "data/passed_over": Metric(
         "prompts", "turns of prompts passed over as too easy or too hard, since the start", "none"
     ),
@@ -164,19 +202,50 @@ METRICS: dict[str, Metric] = {
     "time/eval": Metric("s", "evaluation on held-out prompts", "down"),
     "time/save": Metric("s", "copying what a checkpoint keeps; it is written later", "down"),
     "time/step": Metric("s", "the whole step by the wall clock, evaluation included", "down"),
+    "time/observe": Metric(
+        "s", "metrics and trajectories: of the driver, its threads and the learner", "down"
+    ),
     "speed/samples_per_second": Metric("samples/s", "samples over the step's time", "up"),
     "speed/tokens_per_second": Metric("tokens/s", "response tokens over the step's time", "up"),
+    "speed/tokens_per_second_per_device": Metric(
+        "tokens/s", "the same, by GPU of the run, or by process of one without any", "up"
+    ),
+    "speed/generate_tokens_per_second_per_device": Metric(
+        "tokens/s", "response tokens over the time of generating, by device of the generators", "up"
+    ),
+    "speed/train_tokens_per_second_per_device": Metric(
+        "tokens/s", "response tokens trained on, each epoch anew, by device of the learner", "up"
+    ),
+    "failures/restarts": Metric(
+        "restarts", "workers started again, alone or all together, since the start", "down"
+    ),
     **{
         f"memory/{role}_mb": Metric(
             "MB", f"resident memory of a {role} with its child processes; the largest", "none"
         )
         for role in ROLES
     },
+    **{
+        f"memory/{role}/{phase}_mb": Metric(
+            "MB", f"the same of a {role} at the end of {_PARTICIPLES[phase]}, now and then", "none"
+        )
+        for role, phases in WORK.items()
+        for phase in phases
+    },
+    **{
+        f"busy/{role}": Metric(
+            "fraction", f"share of the step in which a {role} worked; the mean of all", "up"
+        )
+        for role in WORK
+    },
 }
 
 _NAME = "NAME"
 
 FAMILIES: dict[str, Metric] = {
+    "staleness/share/NAME": Metric(
+        "fraction", "samples whose oldest token is NAME versions old: the histogram", "none"
+    ),
     "reward/component/NAME": Metric(
         "reward", "mean of one of a recipe's rewards, or of a part of it, without its weight", "up"
     ),

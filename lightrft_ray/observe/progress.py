@@ -1,12 +1,16 @@
 """What a person sees while a run goes on: a live view on a terminal, plain lines elsewhere."""
 
+import logging
 import sys
 from types import TracebackType
 from typing import Literal, Protocol, Self, TextIO
 
+from lightrft_ray.config.secrets import redact
 from lightrft_ray.observe.live_view import LiveView
 from lightrft_ray.observe.names import Record
 from lightrft_ray.observe.step_figures import StepFigures, StepReader, plain_line
+
+logger = logging.getLogger(__name__)
 
 ProgressMode = Literal["auto", "live", "plain", "off"]
 
@@ -38,15 +42,19 @@ class Progress:
 
     def phase(self, name: str) -> None:
         """Announce a part of the start-up that takes a while, such as "starting vLLM"."""
+        logger.info("%s", name)
         self._view.phase(name)
 
     def update(self, record: Record) -> None:
         """Show the step of `record`, in plain mode as one line. KeyError without a "step"."""
-        self._view.step(self._reader.read(record))
+        figures = self._reader.read(record)
+        logger.info("step", extra={"step": figures.step, "figures": figures._asdict()})
+        self._view.step(figures)
 
     def message(self, text: str) -> None:
-        """Show a warning or note, in every mode."""
-        self._view.message(text)
+        """Show a warning or note, in every mode, and log it; secrets in it are masked."""
+        logger.warning("%s", text)
+        self._view.message(redact(text))
 
 
 class _View(Protocol):

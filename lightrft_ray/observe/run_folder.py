@@ -18,10 +18,32 @@ _TENSORBOARD = "tensorboard"
 _CHECKPOINT = "hf_checkpoint"
 _SKIPPED_UPDATES = "skipped_updates"
 _CHECKPOINTS = "checkpoints"
+_IDENTITY = "run.json"
+_TIMELINE = "timeline.jsonl"
+_LOG = "log.jsonl"
+_TRAJECTORIES = "trajectories"
+_TRACKERS = ("wandb", "mlflow")  # offline runs, and MLflow's folder where it has no server
 
 # Overwriting removes these and nothing else, whatever more a person keeps in the folder.
-_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES, _REPORT, _EVALUATION)
-_DIRECTORIES = (_TENSORBOARD, _CHECKPOINT, _CHECKPOINTS, _SKIPPED_UPDATES)
+_FILES = (
+    _CONFIG,
+    _METRICS,
+    _SUMMARY,
+    _CURVES,
+    _REPORT,
+    _EVALUATION,
+    _IDENTITY,
+    _TIMELINE,
+    _LOG,
+)
+_DIRECTORIES = (
+    _TENSORBOARD,
+    _CHECKPOINT,
+    _CHECKPOINTS,
+    _SKIPPED_UPDATES,
+    _TRAJECTORIES,
+    *_TRACKERS,
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +93,26 @@ class RunFolder:
     def metrics(self) -> Path:
         """The step records, one JSON object a line."""
         return self.path / _METRICS
+
+    @property
+    def identity(self) -> Path:
+        """The run's id and when it began (JSON)."""
+        return self.path / _IDENTITY
+
+    @property
+    def log(self) -> Path:
+        """The driver's log, one JSON object a line."""
+        return self.path / _LOG
+
+    @property
+    def timeline(self) -> Path:
+        """Who was busy when, one JSON object a step."""
+        return self.path / _TIMELINE
+
+    @property
+    def trajectories(self) -> Path:
+        """The folder of samples, a file a step, with their images."""
+        return self.path / _TRAJECTORIES
 
     @property
     def summary(self) -> Path:

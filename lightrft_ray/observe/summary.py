@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import linear_regression
 from typing import TypedDict
 
+from lightrft_ray.observe.jsonl import write_whole
 from lightrft_ray.observe.names import PHASES, ROLES, Record
 
 _REWARD_WINDOW = 10  # steps averaged at either end of the run
@@ -35,6 +36,7 @@ class Summary(TypedDict):
     samples_per_second: float | None
     tokens_per_second: float | None
     publish_fraction_of_step: float | None
+    observe_fraction: float | None
     weight_version: int | None
     canary_max_abs_logprob_diff: float | None
     peak_rss_mb_by_role: dict[str, float]
@@ -50,7 +52,8 @@ def build_summary(
     The accuracy before training is that of step 0, the one after is the latest. The first and last
     rewards are means of ten steps, or of half the steps in a run of fewer than twenty, so that
     they share none. The driver's memory growth is its trend over the second half of the run, when
-    caches and pools have reached their size.
+    caches and pools have reached their size. `observe_fraction` is what metrics and trajectories
+    cost of the steps' time.
     """
     training = [record for record in records if record["step"] > 0]
     rewards = _values(training, "reward/mean")
@@ -73,6 +76,7 @@ def build_summary(
         samples_per_second=_ratio(samples, step_seconds),
         tokens_per_second=_ratio(sum(_values(training, "tokens")), step_seconds),
         publish_fraction_of_step=_ratio(sum(_values(training, "time/publish")), step_seconds),
+        observe_fraction=_ratio(sum(_values(training, "time/observe")), step_seconds),
         weight_version=None if version is None else int(version),
         canary_max_abs_logprob_diff=max(
             _values(records, "publish/canary_max_abs_diff"), default=None
@@ -84,10 +88,8 @@ def build_summary(
 
 
 def write_summary(summary: Summary, path: Path) -> None:
-    """Write `summary` as JSON, whole or not at all: beside its place first, then renamed."""
-    beside = path.with_name(f".{path.name}.tmp")
-    beside.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    beside.replace(path)
+    """Write `summary` as JSON, whole or not at all."""
+    write_whole(path, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def _values(records: Sequence[Record], name: str) -> list[float]:

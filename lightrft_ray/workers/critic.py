@@ -12,9 +12,11 @@ from lightrft_ray.models.loading import enable_gradient_checkpointing, load_back
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import TokenCritic
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import Metrics
 from lightrft_ray.trainer.objectives import value_objective
+from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.batches import RankBatch, RowBuilder
 from lightrft_ray.workers.blank_image import blank_image_group
 from lightrft_ray.workers.deepspeed_engine import (
@@ -45,6 +47,8 @@ class CriticLearner:
     """Gives values and trains them."""
 
     def __init__(self, config: RunConfig, pad_token_id: int) -> None:
+        log_as_worker()
+        self._activity = Activity()
         self._config = config
         self._pad_token_id = pad_token_id
         uses_gpu = config.placement.critic_num_gpus_per_node > 0
@@ -78,6 +82,7 @@ class CriticLearner:
             blank_image_group(backbone, config, ranks=group.world_size),
         )
 
+    @noted("score")
     def values(self, groups: Sequence[GroupTokens]) -> np.ndarray:
         """Values (M,) float32 at the response tokens, sample after sample.
 
@@ -87,6 +92,7 @@ class CriticLearner:
         size = self._config.trainer.micro_rollout_batch_size
         return score_actions(groups, size, self._rows, self._trainable.engine)
 
+    @noted("train")
     def train(self, batches: Sequence[RankBatch]) -> tuple[Metrics, list[StepResult]]:
         """One optimizer step a batch; this rank's metrics and the results of all steps."""
         size = self._config.trainer.micro_train_batch_size
@@ -103,6 +109,7 @@ class CriticLearner:
         )
 
     @ray.method(num_returns=2)
+    @noted("save")
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
         return take_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts)
@@ -110,6 +117,10 @@ class CriticLearner:
     def restore(self, source: SnapshotSource) -> None:
         """Go on from a checkpoint; all ranks must call it."""
         restore_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts, source)
+
+    def work_done(self) -> WorkDone:
+        """What this worker did since it was last asked."""
+        return self._activity.fetch()
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import ray
 
+from lightrft_ray.observe.structured_log import log_as_worker
+from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.process_memory import process_tree_mb
 
 if TYPE_CHECKING:
@@ -31,12 +33,18 @@ class Generator:
     """Samples responses under the latest weights it was given; see `VllmEngine`."""
 
     def __init__(
-        self, config: RunConfig, forbidden_token_ids: Sequence[int], max_images: int
+        self,
+        config: RunConfig,
+        forbidden_token_ids: Sequence[int],
+        max_images: int,
+        max_videos: int = 0,
     ) -> None:
         # Imported here: the driver knows this class too, and need not load vLLM for it.
         from lightrft_ray.workers.vllm_engine import VllmEngine
 
-        self._engine = VllmEngine(config, forbidden_token_ids, max_images)
+        log_as_worker()
+        self._activity = Activity()
+        self._engine = VllmEngine(config, forbidden_token_ids, max_images, max_videos)
 
     async def ready(self) -> None:
         """Return once the engine runs and can be given weights."""
@@ -45,6 +53,7 @@ class Generator:
     async def ping(self) -> None:
         """Answer, also while there is work: a sign of life."""
 
+    @noted("generate")
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
     ) -> list[RolloutGroup | SkippedPrompt]:
@@ -63,6 +72,7 @@ class Generator:
         """Log-probs of a prompt's text behind its last image and of a fixed continuation."""
         return await self._engine.score_prompt(prompt, continuation)
 
+    @noted("publish")
     async def update_weights(
         self,
         version: int,
@@ -74,6 +84,10 @@ class Generator:
         await self._engine.update_weights(version, buckets)
         _, log_probs = await self._engine.score_prompt(canary, continuation)
         return log_probs
+
+    async def work_done(self) -> WorkDone:
+        """What this worker did since it was last asked."""
+        return self._activity.fetch()
 
     async def resident_mb(self) -> float:
         """Memory of this worker and its engine's processes, in MB."""

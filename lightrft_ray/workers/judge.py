@@ -14,7 +14,9 @@ from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.families import forbidden_token_ids
 from lightrft_ray.models.judge_prompts import JudgedSample
 from lightrft_ray.models.loading import load_config
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore, failed
+from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.judge_settings import engine_config, judge_template, verdict_rule
 from lightrft_ray.workers.messages import (
@@ -34,6 +36,8 @@ class JudgeWorker:
         # Imported here: the driver knows this class too, and need not load vLLM for it.
         from lightrft_ray.workers.vllm_engine import VllmEngine
 
+        log_as_worker()
+        self._activity = Activity()
         judge = config.reward.models[name]
         own = engine_config(config, judge)
         forbidden = forbidden_token_ids(load_config(model_source(own, judge.pretrain)))
@@ -47,6 +51,7 @@ class JudgeWorker:
     async def ready(self) -> None:
         """Return once the engine runs."""
 
+    @noted("score")
     async def score(self, samples: Sequence[RewardSample]) -> list[SampleScore]:
         """Scores in the order of the samples; an answer without a verdict is a failure."""
         with TemporaryDirectory(prefix="judge-") as folder:
@@ -54,6 +59,10 @@ class JudgeWorker:
             answers = await self._engine.generate(tasks, self._settings)
         pairs = zip(samples, answers, strict=True)
         return [self._score(sample.sample_id, answer) for sample, answer in pairs]
+
+    async def work_done(self) -> WorkDone:
+        """What this worker did since it was last asked."""
+        return self._activity.fetch()
 
     async def resident_mb(self) -> float:
         """Memory of this worker and its engine's processes, in MB."""

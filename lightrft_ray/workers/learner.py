@@ -14,6 +14,7 @@ from lightrft_ray.models.loading import enable_gradient_checkpointing, load_poli
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
 from lightrft_ray.sync.weight_source import full_state_dict, named_weights, published_weights
 from lightrft_ray.trainer.auxiliary_losses import demonstration_loss, router_balance_loss
@@ -21,6 +22,7 @@ from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics
 from lightrft_ray.trainer.objectives import policy_objective
 from lightrft_ray.trainer.off_policy import mismatch_metrics
+from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.batches import RankBatch, RowBuilder
 from lightrft_ray.workers.blank_image import blank_image_group
 from lightrft_ray.workers.deepspeed_engine import (
@@ -55,6 +57,8 @@ class PolicyLearner:
     """Trains the policy and gives out its weights."""
 
     def __init__(self, config: RunConfig, sampling: Sampling, pad_token_id: int) -> None:
+        log_as_worker()
+        self._activity = Activity()
         self._config = config
         self._sampling = sampling
         self._pad_token_id = pad_token_id
@@ -94,6 +98,7 @@ class PolicyLearner:
             blank_image_group(self._model, config, ranks=group.world_size),
         )
 
+    @noted("train")
     def train(self, batches: Sequence[RankBatch]) -> tuple[Metrics, list[StepResult]]:
         """One optimizer step a batch; this rank's metrics and the results of all steps."""
         size = self._config.trainer.micro_train_batch_size
@@ -126,7 +131,7 @@ class PolicyLearner:
             kl_coef=batch.kl_coef,
         )
         if batch.is_first and algorithm.old_log_probs == "rollout":
-            # The policy is still the one that was sampled from.
+            # In a synchronous run, the policy is still the one that was sampled from.
             metrics |= mismatch_metrics(
                 log_probs, experience.action_log_probs, required_mask(experience)
             )
@@ -154,6 +159,7 @@ class PolicyLearner:
             denominators=batch.denominators,
         )
 
+    @noted("score")
     def log_probs(
         self, groups: Sequence[GroupTokens], sampling: Sampling | None = None
     ) -> np.ndarray:
@@ -164,8 +170,14 @@ class PolicyLearner:
         """
         return self._score(groups, sampling or self._sampling)[0]
 
+    @noted("score")
     def log_probs_and_entropy(self, groups: Sequence[GroupTokens]) -> np.ndarray:
         """As `log_probs`, with the entropies in a second row: (2, M) float32."""
+        return self._score(groups, self._sampling)
+
+    @noted("observe")
+    def observe(self, groups: Sequence[GroupTokens]) -> np.ndarray:
+        """As `log_probs_and_entropy`, of samples that a person is to be shown."""
         return self._score(groups, self._sampling)
 
     def _score(self, groups: Sequence[GroupTokens], sampling: Sampling) -> np.ndarray:
@@ -177,6 +189,7 @@ class PolicyLearner:
             lambda rows: torch.stack(self._trainable.engine(rows, sampling)),
         )
 
+    @noted("publish")
     def export_weights(self) -> list[tuple[BucketSpec, ObjectRef]]:
         """What trains of the policy, as buckets in the object store; on ranks but 0 an empty list.
 
@@ -218,6 +231,7 @@ class PolicyLearner:
             self._model.save_pretrained(folder, state_dict=state)
 
     @ray.method(num_returns=2)
+    @noted("save")
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
         return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
@@ -225,6 +239,10 @@ class PolicyLearner:
     def restore(self, source: SnapshotSource) -> None:
         """Go on from a checkpoint; all ranks must call it."""
         restore_snapshot(self._trainable.engine, POLICY, self._rank, self._parts, source)
+
+    def work_done(self) -> WorkDone:
+        """What this worker did since it was last asked."""
+        return self._activity.fetch()
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -9,6 +9,8 @@ from lightrft_ray.config import RunConfig
 from lightrft_ray.models.loading import load_policy
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
+from lightrft_ray.observe.structured_log import log_as_worker
+from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.batches import RowBuilder
 from lightrft_ray.workers.devices import model_source, prepare_device
 from lightrft_ray.workers.messages import GroupTokens
@@ -21,6 +23,8 @@ class ReferenceWorker:
     """Log-probs of responses under the reference model."""
 
     def __init__(self, config: RunConfig, sampling: Sampling, pad_token_id: int) -> None:
+        log_as_worker()
+        self._activity = Activity()
         self._micro_batch_size = config.trainer.micro_rollout_batch_size
         self._sampling = sampling
         device = prepare_device(config, uses_gpu=config.placement.ref_num_gpus_per_node > 0)
@@ -34,6 +38,7 @@ class ReferenceWorker:
     def ready(self) -> None:
         """Return once the model is loaded."""
 
+    @noted("score")
     def log_probs(self, groups: Sequence[GroupTokens]) -> np.ndarray:
         """Log-probs (M,) float32 of the response tokens, sample after sample."""
         return score_actions(
@@ -42,6 +47,10 @@ class ReferenceWorker:
             self._rows,
             lambda rows: self._policy(rows, self._sampling)[0],
         )
+
+    def work_done(self) -> WorkDone:
+        """What this worker did since it was last asked."""
+        return self._activity.fetch()
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -1,6 +1,7 @@
 """The reward worker: all rewards of a run, asked side by side."""
 
 import asyncio
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -9,13 +10,19 @@ from ray.actor import ActorHandle
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.data.processing import load_processor, tokenizer_of
+from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.rewards.opening import open_rewards
 from lightrft_ray.rewards.process_scores import Decode, process_rewards
 from lightrft_ray.rewards.sample import RewardSample, SampleScore, failed
+from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.messages import GroupResponses, RewardReport
 from lightrft_ray.workers.process_memory import process_tree_mb
 from lightrft_ray.workers.reward_model import RewardModelSource
 from lightrft_ray.workers.reward_samples import reward_samples
+
+logger = logging.getLogger(__name__)
+
+_FAILURES_LOGGED = 3  # of a call: when a source is down, all its samples fail alike
 
 
 @ray.remote
@@ -24,6 +31,8 @@ class RewardWorker:
 
     def __init__(self, config: RunConfig, models: Mapping[str, Sequence[ActorHandle]]) -> None:
         """`models` has the actors of each of `reward.models`."""
+        log_as_worker()
+        self._activity = Activity()
         self._config = config
         self._models = {name: RewardModelSource(actors) for name, actors in models.items()}
         self._decode: Decode | None = None
@@ -32,6 +41,7 @@ class RewardWorker:
         """Return once all functions are loaded."""
         self._rewards = await open_rewards(self._config.reward, self._models)
 
+    @noted("score")
     async def score(self, groups: Sequence[GroupResponses]) -> RewardReport:
         """A score or a failure for every response, in order."""
         entries = await asyncio.to_thread(
@@ -45,10 +55,15 @@ class RewardWorker:
         scores = [next(answers) if isinstance(e, RewardSample) else e for e in entries]
         token_ids = [ids for group in groups for ids in group.token_ids]
         pairs = [self._process(*pair) for pair in zip(scores, token_ids, strict=True)]
+        _log_failures([score for score, _ in pairs])
         figures = {name: source.figures() for name, source in self._rewards.by_name.items()}
         return RewardReport(
             tuple(score for score, _ in pairs), tuple(rewards for _, rewards in pairs), figures
         )
+
+    async def work_done(self) -> WorkDone:
+        """What this worker did since it was last asked."""
+        return self._activity.fetch()
 
     async def resident_mb(self) -> float:
         """Memory of this worker and its functions' processes, in MB."""
@@ -77,3 +92,11 @@ class RewardWorker:
             tokenizer = tokenizer_of(load_processor(model.pretrain, model.trust_remote_code))
             self._decode = lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=True))
         return self._decode(token_ids)
+
+
+def _log_failures(scores: Sequence[SampleScore]) -> None:
+    faults = [(each.sample_id, each.error) for each in scores if each.error is not None]
+    for sample_id, error in faults[:_FAILURES_LOGGED]:
+        logger.warning("a sample got no reward", extra={"sample": sample_id, "reason": error})
+    if len(faults) > _FAILURES_LOGGED:
+        logger.warning("%d samples of a call got no reward", len(faults))

@@ -24,13 +24,17 @@ from lightrft_ray.driver.export import export_beside
 from lightrft_ray.driver.heartbeat import Heartbeats
 from lightrft_ray.driver.interruption import Interruption
 from lightrft_ray.driver.loop import Record, TrainingLoop
+from lightrft_ray.driver.observer import Observer
 from lightrft_ray.driver.placement import placed, role_demands
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
 from lightrft_ray.driver.ray_session import ray_session
 from lightrft_ray.driver.restart_budget import RestartBudget
 from lightrft_ray.driver.revival import Reviver
+from lightrft_ray.driver.run_log import open_run_log
 from lightrft_ray.driver.workers import Workers, start_workers
 from lightrft_ray.observe.names import is_timing
+from lightrft_ray.observe.run_folder import RunFolder
+from lightrft_ray.observe.run_identity import identify
 from tests.integration.launching import ROOT, called, environment
 
 # Every kind of state: a critic, both schedules, an adaptive KL and running reward statistics.
@@ -83,9 +87,21 @@ class Stack:
             after_step(int(record["step"]))
 
         checkpointer = Checkpointer(self.config, self.store, self.workers)
-        loop = TrainingLoop(self.resolved, self.inputs, self.workers, checkpointer, Interruption())
         settings = self.config.recovery
-        with Heartbeats(self.workers.generator, settings, messages) as beats:
+        folder = RunFolder.reopen(self.config.output_dir)
+        identity = identify(folder.identity)
+        with (
+            open_run_log(self.resolved, folder, identity, messages, after_step=None) as log,
+            Heartbeats(self.workers.generator, settings, messages) as beats,
+        ):
+            loop = TrainingLoop(
+                self.resolved,
+                self.inputs,
+                self.workers,
+                checkpointer,
+                Interruption(),
+                observer=Observer(self.resolved, self.workers, log),
+            )
             budget = RestartBudget(settings)
             Reviver(self.workers, loop.publisher, budget, beats.health, messages)
             loop.run(report, resumed)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from lightrft_ray.config.load import load_config
@@ -38,16 +39,18 @@ SUMMARY_KEYS = {
     "weight_version",
     "canary_max_abs_logprob_diff",
     "peak_rss_mb_by_role",
+    "observe_fraction",
 }
 
 
 @pytest.fixture(scope="module")
 def grpo(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of the embedded default."""
+    """A finished run of the embedded default, with trackers."""
     folder = tmp_path_factory.mktemp("grpo") / "run"
     shared_memory = set(Path("/dev/shm").iterdir())
-    result = launch(folder)
+    result = launch(folder, use_wandb="true", wandb_mode="offline", use_mlflow="true")
     assert result.returncode == 0, result.stdout + result.stderr
+    assert "goes on without" not in result.stdout  # as it would of a tracker that failed
     assert "held-out accuracy" in result.stdout
     assert set(Path("/dev/shm").iterdir()) <= shared_memory
     return folder
@@ -63,6 +66,12 @@ def test_a_run_leaves_what_it_promises(grpo: Path) -> None:
         "tensorboard",
         "hf_checkpoint",
         "checkpoints",
+        "run.json",
+        "log.jsonl",
+        "timeline.jsonl",
+        "trajectories",
+        "wandb",
+        "mlflow",
     }
     assert load_config(grpo / "config.yaml", []).trainer.num_steps == 3
     summary = json.loads((grpo / "summary.json").read_text())
@@ -72,6 +81,58 @@ def test_a_run_leaves_what_it_promises(grpo: Path) -> None:
     assert summary["samples"] == 3 * 32
     assert summary["peak_rss_mb_by_role"].keys() == {"driver", "generator", "learner", "reward"}
     assert list((grpo / "tensorboard").iterdir())
+
+
+def test_samples_of_steps_are_kept_token_by_token_with_their_images(grpo: Path) -> None:
+    folder = grpo / "trajectories"
+    assert sorted(path.name for path in folder.glob("*.jsonl")) == [
+        "step_000001.jsonl",
+        "step_000003.jsonl",
+    ]
+    lines = (folder / "step_000001.jsonl").read_text(encoding="utf-8").split("\n")
+    samples = [json.loads(line) for line in lines if line]
+    assert {rule for sample in samples for rule in sample["rules"]} == {"best", "worst", "random"}
+    assert len(samples) <= 6
+    for sample in samples:
+        tokens = sample["tokens"]
+        length = len(tokens["id"])
+        assert {len(tokens[name]) for name in ("text", "entropy", "advantage")} == {length}
+        assert tokens["weight_version"] == [0] * length
+        # The learner, asked before its updates, is the policy that was sampled from.
+        assert tokens["learner_log_prob"] == pytest.approx(tokens["rollout_log_prob"], abs=1e-4)
+        assert min(tokens["entropy"]) > 0
+        assert tokens["reference_log_prob"] is None
+        (image,) = [part for part in sample["prompt"] if part["type"] == "image"]
+        with Image.open(folder / image["file"]) as picture:
+            assert picture.format == "PNG"
+
+
+def test_the_timeline_tells_who_was_busy(grpo: Path) -> None:
+    steps = [json.loads(line) for line in (grpo / "timeline.jsonl").read_text().splitlines()]
+    assert [step["step"] for step in steps] == [0, 1, 2, 3]
+    seen = {(span["who"], span["phase"]) for span in steps[2]["spans"]}
+    assert seen >= {
+        ("driver", "generate"),
+        ("driver", "train"),
+        ("generator/0", "generate"),
+        ("generator/0", "publish"),
+        ("learner/0", "train"),
+        ("reward/0", "score"),
+    }
+    last = json.loads((grpo / "metrics.jsonl").read_text().splitlines()[-1])
+    for role in ("generator", "learner", "reward"):
+        assert 0 < last[f"busy/{role}"] < 1
+    assert last["busy/generator"] + last["busy/learner"] > 0.5
+
+
+def test_driver_and_trackers_know_the_run_by_one_id(grpo: Path) -> None:
+    run_id = json.loads((grpo / "run.json").read_text())["run_id"]
+    entries = [json.loads(line) for line in (grpo / "log.jsonl").read_text().splitlines()]
+    assert {entry["run_id"] for entry in entries} == {run_id}
+    assert [entry["step"] for entry in entries if entry["message"] == "step"] == [0, 1, 2, 3]
+    assert list(grpo.glob(f"wandb/offline-run-*/run-{run_id}.wandb"))
+    (tag,) = grpo.glob("mlflow/*/*/tags/lightrft.run_id")
+    assert tag.read_text() == run_id
 
 
 def test_every_publish_passes_the_canary(grpo: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 from rollouts import rollout_group, sample
 
+from lightrft_ray.config import RunConfig
 from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.records import (
     _MISMATCH_METRICS,
@@ -16,6 +17,7 @@ from lightrft_ray.driver.records import (
     _explained_variance,
     assembly_record,
     batch_record,
+    device_count,
     experience_record,
     memory_record,
     speed_record,
@@ -26,6 +28,12 @@ from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import Maximum, Mean, Metrics
 from lightrft_ray.workers.deepspeed_engine import StepResult
 
+_CONFIG = RunConfig.model_validate(
+    {
+        "rollout": {"rollout_batch_size": 2, "n_samples_per_prompt": 4},
+        "trainer": {"train_batch_size": 8, "micro_train_batch_size": 8},
+    }
+)
 _MASK = torch.tensor([[True, True], [True, False], [False, False]])
 
 
@@ -71,6 +79,8 @@ def test_statistics_leave_out_failed_samples_and_padding() -> None:
         {
             "reward/mean": 0.75,
             "reward/std": math.sqrt(0.125),
+            "reward/min": 0.5,
+            "reward/max": 1.0,
             "reward/informative_groups": 0.5,
             "reward/failed": 1,
             "advantage/mean": 3.0,
@@ -86,6 +96,8 @@ def test_reference_and_critic_add_their_numbers() -> None:
     )
     assert record["kl/reference_mean"] == pytest.approx(0.3)
     assert record["value/explained_variance"] == pytest.approx(1.0)
+    assert record["value/return_mean"] == pytest.approx(7 / 3)  # over tokens, not over samples
+    assert record["value/mean"] == pytest.approx(4 / 3)
     assert set(record) <= set(METRICS)
 
 
@@ -99,6 +111,9 @@ def test_rollouts_are_described() -> None:
         "epoch": 2,
         "tokens": 8,
         "rollout/response_length_mean": 2.0,
+        "rollout/response_length_min": 1,
+        "rollout/response_length_max": 3,
+        "rollout/prompt_length_mean": 1.0,
         "rollout/truncated_fraction": 0.25,
     }
 
@@ -171,11 +186,33 @@ def test_skipped_updates_have_no_gradient_norm() -> None:
 
 
 def test_speed_is_over_the_whole_step() -> None:
-    assert speed_record({"tokens": 100, "time/step": 4.0}, samples_per_step=20) == {
-        "speed/samples_per_second": 5.0,
+    assert speed_record({"tokens": 100, "time/step": 4.0}, _CONFIG) == {
+        "speed/samples_per_second": 2.0,
         "speed/tokens_per_second": 25.0,
+        "speed/tokens_per_second_per_device": 25 / 3,  # learner, generator and reward
     }
-    assert speed_record({"time/step": 4.0}, samples_per_step=20) == {}
+    assert speed_record({"time/step": 4.0}, _CONFIG) == {}
+
+
+def test_speed_by_device_is_over_the_time_of_the_phase() -> None:
+    placement = {"actor_num_gpus_per_node": 2, "vllm_use_gpu": True}
+    rollout = {"vllm_num_engines": 2, "vllm_tensor_parallel_size": 2}
+    config = _CONFIG.model_copy(
+        update={
+            "placement": _CONFIG.placement.model_copy(update=placement),
+            "rollout": _CONFIG.rollout.model_copy(update=rollout),
+            "trainer": _CONFIG.trainer.model_copy(update={"max_epochs": 3}),
+        }
+    )
+    assert device_count(config) == 6
+    times = {"time/step": 10.0, "time/generate": 4.0, "time/train": 5.0}
+    record = speed_record({"tokens": 600, **times}, config)
+    assert record["speed/tokens_per_second_per_device"] == pytest.approx(10)
+    assert record["speed/generate_tokens_per_second_per_device"] == pytest.approx(600 / 4 / 4)
+    assert record["speed/train_tokens_per_second_per_device"] == pytest.approx(1800 / 5 / 2)
+    drawn = speed_record({"tokens": 600, "rollout/batches_drawn": 2, **times}, config)
+    assert "speed/generate_tokens_per_second_per_device" not in drawn
+    assert set(record) <= set(METRICS)
 
 
 def test_the_drivers_memory() -> None:

@@ -10,6 +10,7 @@ from lightrft_ray.observe.names import (
     METRICS,
     PHASES,
     ROLES,
+    WORK,
     check_record,
     glossary,
     is_timing,
@@ -30,9 +31,10 @@ def test_every_phase_and_role_has_its_name() -> None:
 
 def test_exactly_the_times_speeds_and_memories_are_timing() -> None:
     timing = {name for name in METRICS if is_timing(name)}
-    expected = {f"time/{phase}" for phase in (*PHASES, "step")}
-    expected |= {"speed/samples_per_second", "speed/tokens_per_second"}
-    expected |= {f"memory/{role}_mb" for role in ROLES}
+    expected = {f"time/{phase}" for phase in (*PHASES, "observe", "step")}
+    expected |= {f"memory/{role}_mb" for role in ROLES} | {f"busy/{role}" for role in WORK}
+    expected |= {f"memory/{role}/{phase}_mb" for role in WORK for phase in WORK[role]}
+    expected |= {name for name in METRICS if name.startswith("speed/")} | {"failures/restarts"}
     assert timing == expected
 
 

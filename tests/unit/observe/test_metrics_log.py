@@ -8,8 +8,10 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.config.logging import LoggingConfig
 from lightrft_ray.observe.metrics_log import MetricsLog, read_metrics
 from lightrft_ray.observe.names import METRICS
+from lightrft_ray.observe.trackers import OpenTracker, TrackedRun, trackers
 
 
 def test_each_step_is_one_json_line_in_table_order(tmp_path: Path) -> None:
@@ -84,7 +86,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_tensorboard_reads_back_every_scalar_at_its_step(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path, use_tensorboard=True) as log:
+    with MetricsLog(tmp_path, _tensorboard(tmp_path)) as log:
         for step in range(3):
             log.log({"step": step, "reward/mean": step / 4, "tokens": step})
     events = _read_events(tmp_path)
@@ -95,7 +97,7 @@ def test_tensorboard_reads_back_every_scalar_at_its_step(tmp_path: Path) -> None
 
 def test_tensorboard_forgets_the_steps_a_resumed_run_writes_again(tmp_path: Path) -> None:
     for first, value in ((0, 1.0), (2, 2.0)):
-        with MetricsLog(tmp_path, use_tensorboard=True) as log:
+        with MetricsLog(tmp_path, _tensorboard(tmp_path)) as log:
             for step in range(first, 4):
                 log.log({"step": step, "reward/mean": value})
     read = [(e.step, e.value) for e in _read_events(tmp_path).Scalars("reward/mean")]
@@ -111,7 +113,7 @@ def test_without_tensorboard_no_events_are_written(tmp_path: Path) -> None:
 def test_a_tracker_that_fails_is_reported_once_and_the_log_goes_on(tmp_path: Path) -> None:
     (tmp_path / "tensorboard").write_text("a file where the event folder should be")
     reports: list[str] = []
-    with MetricsLog(tmp_path, use_tensorboard=True, report=reports.append) as log:
+    with MetricsLog(tmp_path, _tensorboard(tmp_path), reports.append) as log:
         for step in range(3):
             log.log({"step": step})
     assert len(read_metrics(tmp_path / "metrics.jsonl")) == 3
@@ -124,6 +126,11 @@ def test_a_record_of_every_documented_name_survives_the_round_trip(tmp_path: Pat
     with MetricsLog(tmp_path) as log:
         log.log(record)
     assert read_metrics(tmp_path / "metrics.jsonl") == [record]
+
+
+def _tensorboard(output_dir: Path) -> dict[str, OpenTracker]:
+    run = TrackedRun("a-run", output_dir, {})
+    return trackers(LoggingConfig(use_tensorboard=True), run)
 
 
 def _read_events(output_dir: Path) -> EventAccumulator:
@@ -145,7 +152,7 @@ def test_a_resumed_run_writes_later_steps_again(tmp_path: Path) -> None:
 
 
 def test_a_run_that_goes_back_writes_later_steps_again(tmp_path: Path) -> None:
-    with MetricsLog(tmp_path, use_tensorboard=True) as log:
+    with MetricsLog(tmp_path, _tensorboard(tmp_path)) as log:
         for step in range(3):
             log.log({"step": step, "reward/mean": 1.0})
         log.rewind(0)
