@@ -62,6 +62,7 @@ def test_a_run_leaves_what_it_promises(grpo: Path) -> None:
         "metrics.jsonl",
         "summary.json",
         "curves.png",
+        "report.html",
         "tensorboard",
         "hf_checkpoint",
         "checkpoints",

@@ -4,6 +4,7 @@ import json
 import random
 import time
 from pathlib import Path
+from statistics import median
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -14,12 +15,12 @@ from lightrft_ray.observe.viewer.run_files import open_runs
 
 from .conftest import Open
 
-# The longest time for which nothing was painted while something else went on.
-LONGEST_PAUSE = """() => {
-  window.pause = 0;
+# Notes the seconds between two paintings, for as long as something else goes on.
+FRAMES = """() => {
+  window.frames_s = [];
   let last = performance.now();
   const frame = (now) => {
-    window.pause = Math.max(window.pause, now - last);
+    window.frames_s.push((now - last) / 1000);
     last = now;
     requestAnimationFrame(frame);
   };
@@ -115,27 +116,28 @@ def seconds_to_open(page: Page) -> float:
 def test_a_run_of_50_mb_opens_in_two_seconds_and_stays_responsive(
     open_page: Open, run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Where a machine is so slow that even a small run takes long, it may take twice as long."""
+    """Where a machine is so slow that a small run takes long, it may take three times as long."""
     size = write_long_run(tmp_path / "long")
     assert size > 50e6
     small = seconds_to_open(open_page(run))
     page = open_page(tmp_path / "long")
     opened = seconds_to_open(page)
-    page.evaluate(LONGEST_PAUSE)
+    page.evaluate(FRAMES)
     page.get_by_label("Search").fill("words that nobody wrote")
     page.locator("#samples .choices select").select_option("all")
     start = time.perf_counter()
     expect(page.locator("#samples .status")).to_have_text("0 of 40,000 samples", timeout=120_000)
     searched = time.perf_counter() - start
-    pause = page.evaluate("window.pause") / 1000
+    frames = sorted(page.evaluate("window.frames_s"))
     with capsys.disabled():
         print(
             f"\n{size / 1e6:.0f} MB of samples: opened in {opened:.2f} s "
             f"(60 steps: {small:.2f} s), searched in {searched:.1f} s, "
-            f"longest pause {pause:.2f} s"
+            f"painted every {median(frames):.3f} s, longest pause {frames[-1]:.2f} s"
         )
-    assert opened < max(2, 2 * small)
-    assert pause < max(0.3, small)
+    assert opened < max(2, 3 * small)
+    assert median(frames) < 0.1
+    assert frames[-1] < max(0.5, 3 * small)
 
 
 def test_steps_that_were_written_again_replace_the_abandoned(

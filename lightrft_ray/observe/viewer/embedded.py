@@ -1,6 +1,7 @@
 """The data that a static page holds: all curves, and as many samples and spans as are bearable."""
 
 import base64
+import json
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from pathlib import Path
@@ -46,7 +47,8 @@ def _embedded(run: RunFiles, limits: Limits) -> dict[str, object]:
     return {
         "about": about | {"steps": held, "steps_of_run": len(about["steps"])},
         "metrics": thinned(run.metrics(), limits.metric_steps),
-        "samples": [sample.model_dump(mode="json") for sample in samples],
+        # Through JSON, which has null where a number is not finite.
+        "samples": [json.loads(sample.model_dump_json()) for sample in samples],
         "images": images,
         "timeline": [
             row.model_dump(mode="json")

@@ -35,6 +35,7 @@ def render_page(data: object, title: str) -> str:
     return re.sub("|".join(parts), lambda found: parts[found[0]], _asset("page.html"))
 
 
+@cache
 def content_policy(served: bool) -> str:
     """The content security policy of the page: its own program, style and pictures, no more."""
     sources = {

@@ -1,9 +1,11 @@
 """What the viewer reads of a run, and what it puts into a static page."""
 
 import json
+import math
 import random
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from run_folders import spans_of, write_lines, write_run
@@ -16,10 +18,10 @@ from lightrft_ray.observe.viewer.run_files import open_runs
 from lightrft_ray.observe.viewer.timeline_rows import TimelineRows
 
 
-def data_of(page: str) -> dict[str, list[dict[str, dict[str, object]]]]:
+def data_of(page: str) -> dict[str, Any]:
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
-    data: dict[str, list[dict[str, dict[str, object]]]] = json.loads(found[1])
+    data: dict[str, Any] = json.loads(found[1])
     return data
 
 
@@ -94,6 +96,17 @@ def test_a_report_has_ten_samples_of_all_rules_and_replaces_the_one_before(tmp_p
     rules = [sample["rules"][0] for sample in data["samples"]]
     assert len(rules) == 10
     assert set(rules) == {"best", "worst", "random", "failed"}
+
+
+def test_values_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    def change(sample: dict[str, Any]) -> None:
+        sample["reward"] = math.nan
+        sample["tokens"]["entropy"][0] = math.inf
+
+    run = write_run(tmp_path / "run", steps=2, change=change)
+    (data,) = data_of(static_page(open_runs([run]), Limits(samples=1), "title"))["runs"]
+    (sample,) = data["samples"]
+    assert sample["reward"] is None and sample["tokens"]["entropy"][0] is None
 
 
 def test_a_report_of_a_run_that_wrote_no_samples(tmp_path: Path) -> None:

@@ -46,6 +46,7 @@ export function createChart(name, info, store, tall) {
     smoothed = isSmoothed;
     latest.replaceChildren(...series.map(lastValue));
     plot.setAttribute("aria-label", summary());
+    delete element.dataset.drawn;
     if (visible) draw();
   }
 
