@@ -26,7 +26,7 @@ class LoggingConfig(Section):
     wandb_mode: Literal["online", "offline"] = "online"
     """Offline: into output_dir, for `wandb sync` later."""
     use_mlflow: bool = False
-    """Log to MLflow; its password or token is taken from MLFLOW_TRACKING_…"""
+    """Log to MLflow; its password or token is taken from the variables that MLflow names."""
     mlflow_tracking_uri: Annotated[str | None, BeforeValidator(refuse_password)] = None
     """MLflow's server or folder (null: MLFLOW_TRACKING_URI, else a folder in output_dir)."""
     mlflow_experiment: NonEmptyStr = "lightrft_ray"
