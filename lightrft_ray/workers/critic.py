@@ -108,8 +108,8 @@ class CriticLearner:
             denominators=batch.denominators,
         )
 
-    @ray.method(num_returns=2)
     @noted("save")
+    @ray.method(num_returns=2)  # nearest to the method, where Ray looks for it
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
         return take_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts)

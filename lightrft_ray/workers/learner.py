@@ -230,8 +230,8 @@ class PolicyLearner:
         if self._rank == 0:
             self._model.save_pretrained(folder, state_dict=state)
 
-    @ray.method(num_returns=2)
     @noted("save")
+    @ray.method(num_returns=2)  # nearest to the method, where Ray looks for it
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
         return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
