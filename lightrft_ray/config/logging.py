@@ -37,7 +37,7 @@ class LoggingConfig(Section):
     progress: Literal["auto", "live", "plain", "off"] = "auto"
     """Progress on the terminal (auto: live on a terminal, plain elsewhere)."""
     trajectory_steps: NonNegativeInt = 10
-    """Keep samples, token by token, of every so many steps (0: of none)."""
+    """Keep samples, token by token, of the first, the last and every so many steps (0: none)."""
     trajectory_samples: PositiveInt = 2
     """Samples kept of such a step by each rule: best, worst, random, failed."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
