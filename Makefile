@@ -23,6 +23,7 @@ demo: setup ## Train a tiny vision-language model on digits; results in runs/dem
 
 test: lint ## Run lint and the CPU tests, up to the first failure; a quarter of an hour.
 	$(RUN) -m pytest tests/unit
+	$(RUN) -m pytest tests/pages
 	$(RUN) -m pytest tests/integration -m "not slow"
 
 test-slow: setup ## Run the CPU tests that `make test` leaves out; five minutes.

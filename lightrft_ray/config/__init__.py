@@ -12,6 +12,7 @@ from lightrft_ray.config.errors import (
 )
 from lightrft_ray.config.evaluation import EvaluationConfig
 from lightrft_ray.config.logging import LoggingConfig
+from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.config.model import ModelConfig
 from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.recovery import RecoveryConfig
@@ -30,6 +31,7 @@ __all__ = [
     "InfrastructureError",
     "InputsLost",
     "LoggingConfig",
+    "MediaConfig",
     "ModelConfig",
     "PlacementConfig",
     "RecoveryConfig",

@@ -27,6 +27,7 @@ def warnings(config: RunConfig) -> list[str]:
         *_of_reinforce(config),
         *_of_the_average(config),
         *_of_fire(config),
+        *_of_staleness(config),
     ]
 
 
@@ -69,4 +70,14 @@ def _of_fire(config: RunConfig) -> list[str]:
     return [
         f"algorithm.off_policy_correction {correction} {_BLIND_TO_FIRE[correction]} with "
         "rollout.use_fire; token_truncate weighs that token alone"
+    ]
+
+
+def _of_staleness(config: RunConfig) -> list[str]:
+    if config.rollout.max_staleness == 0 or config.algorithm.old_log_probs == "learner":
+        return []
+    return [
+        "algorithm.old_log_probs rollout clips by how far the policy has moved since a sample was "
+        f"begun, up to rollout.max_staleness {config.rollout.max_staleness} versions ago; with "
+        "learner the clip is for one step, and off_policy_correction weighs the rest"
     ]

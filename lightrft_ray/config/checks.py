@@ -5,7 +5,7 @@ hands it on as part of its ValidationError.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from math import gcd, lcm
 from pathlib import Path
 
@@ -161,6 +161,17 @@ def check_cpu_ranks(placement: PlacementConfig, groups: Sequence[str]) -> None:
             "placement.cpu_learner_ranks does nothing with GPUs: "
             "set placement.actor_num_gpus_per_node to 0, or placement.cpu_learner_ranks to 1"
         )
+
+
+def check_placed_roles(placement: PlacementConfig, roles: Set[str]) -> None:
+    """Only processes that there are can be placed; `roles` are those of the run."""
+    for setting in ("resources", "strategies"):
+        for role in getattr(placement, setting):
+            if role not in roles:
+                raise ValueError(
+                    f"placement.{setting} names the {role}, which the run does not have: it has "
+                    f"{', '.join(sorted(roles))}"
+                )
 
 
 def check_train_batch(

@@ -59,13 +59,6 @@ def reject_changed(section: Section, name: str, reason: str, remedy: str) -> Non
         raise ValueError(f"{name} does nothing with {reason}: set {name} to {neutral}, or {remedy}")
 
 
-def no_staleness_yet(value: int) -> int:
-    """Accept 0 alone; ValueError for a staleness that no run can honour yet."""
-    if value != 0:
-        raise ValueError("asynchronous runs are not implemented yet: set it to 0")
-    return value
-
-
 def one_process_alone_sees(url: str) -> str:
     """Refuse a url whose files no other process would find."""
     if url.startswith("memory:"):

@@ -1,10 +1,13 @@
 """Settings of processes and GPUs."""
 
-from typing import Self
+from typing import Literal, Self
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from lightrft_ray.config.fields import Section
+
+Role = Literal["learner", "generator", "reference", "critic", "reward", "reward_model"]
+Strategy = Literal["PACK", "SPREAD", "STRICT_PACK", "STRICT_SPREAD"]
 
 
 class PlacementConfig(Section):
@@ -28,6 +31,10 @@ class PlacementConfig(Section):
     """Reference processes when ref_num_gpus_per_node is 0."""
     vllm_use_gpu: bool = False
     """Give each generator vllm_tensor_parallel_size GPUs (false: CPU)."""
+    resources: dict[Role, dict[str, PositiveFloat]] = Field(default={})
+    """Custom Ray resources that each process of a role takes beside CPUs and GPUs."""
+    strategies: dict[Role, Strategy] = Field(default={})
+    """How Ray spreads a role over nodes (PACK where none is named)."""
     placement_timeout: PositiveFloat = 60
     """Seconds to wait for the cluster to provide the processes and GPUs."""
     cpu_threads_per_worker: PositiveInt = 2
@@ -47,4 +54,14 @@ class PlacementConfig(Section):
                 "placement.cpu_ref_workers does nothing with GPUs: "
                 "set placement.ref_num_gpus_per_node to 0, or placement.cpu_ref_workers to 1"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _custom_resources_are_custom(self) -> Self:
+        for role, resources in self.resources.items():
+            for name in {"CPU", "GPU", "memory", "object_store_memory"} & resources.keys():
+                raise ValueError(
+                    f"placement.resources of the {role} cannot set {name}: the counts of "
+                    "processes and GPUs in placement do; name a custom resource of your nodes"
+                )
         return self

@@ -1,10 +1,10 @@
 """The settings of generation: how prompts are sampled, and which samples are trained on."""
 
-from typing import Annotated, Self
+from typing import Literal, Self
 
-from pydantic import AfterValidator, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from lightrft_ray.config.fields import PositiveFraction, Section, Temperature, no_staleness_yet
+from lightrft_ray.config.fields import PositiveFraction, Section, Temperature
 
 
 class RolloutConfig(Section):
@@ -45,8 +45,11 @@ class RolloutConfig(Section):
     """Key-value cache of a generator in GB (CPU only)."""
     generate_timeout: PositiveFloat = 600
     """Seconds to wait for the samples of one prompt."""
-    max_staleness: Annotated[int, AfterValidator(no_staleness_yet)] = 0
-    """Weight versions that generation may run ahead of learning (0: synchronous)."""
+    max_staleness: NonNegativeInt = 0
+    """Weight versions that generation may run ahead of learning (0: synchronous; gae: up to 1)."""
+    over_age: Literal["wait", "drop"] = "wait"
+    """Of prompts that would be staler: wait for them in time, or begin them anew (max_staleness > 0
+    only)."""
 
     @property
     def hot_temperature(self) -> float:

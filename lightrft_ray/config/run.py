@@ -24,6 +24,7 @@ from lightrft_ray.config.checks import (
     check_kl,
     check_micro_batch,
     check_overwriting,
+    check_placed_roles,
     check_reference,
     check_resuming,
     check_row_layout,
@@ -35,12 +36,14 @@ from lightrft_ray.config.data import DataConfig
 from lightrft_ray.config.evaluation import EvaluationConfig
 from lightrft_ray.config.fields import NonEmptyStr, Section
 from lightrft_ray.config.logging import LoggingConfig
+from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.config.model import ModelConfig
 from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.secrets import refuse_passwords
+from lightrft_ray.config.staleness_checks import check_staleness
 from lightrft_ray.config.sync import SyncConfig
 from lightrft_ray.config.trainer import TrainerConfig
 
@@ -59,6 +62,7 @@ class RunConfig(Section):
     """Replace an earlier run in output_dir."""
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
+    media: MediaConfig = MediaConfig()
     rollout: RolloutConfig = RolloutConfig()
     reward: RewardConfig = RewardConfig()
     algorithm: AlgorithmConfig = AlgorithmConfig()
@@ -98,6 +102,17 @@ class RunConfig(Section):
     def uses_critic(self) -> bool:
         """Whether the run trains a critic."""
         return self.algorithm.advantage_estimator == "gae"
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """Kinds of workers that the run has."""
+        optional = {
+            "reference": self.uses_reference,
+            "critic": self.uses_critic,
+            "reward_model": bool(self.reward.models),
+        }
+        used = {role for role, is_used in optional.items() if is_used}
+        return frozenset({"learner", "generator", "reward"} | used)
 
     @property
     def samples_per_step(self) -> int:
@@ -142,6 +157,7 @@ class RunConfig(Section):
         check_attention(self.model, self.placement, groups)
         check_row_layout(self.model, self.trainer)
         check_cpu_ranks(self.placement, groups)
+        check_placed_roles(self.placement, self.roles)
         check_train_batch(self.samples_per_step, self.trainer, ranks)
         check_micro_batch(self.trainer, ranks)
         check_demonstrations(self.data, self.algorithm, self.trainer, self.learner_ranks)
@@ -149,6 +165,7 @@ class RunConfig(Section):
         check_warmup(self.trainer, self.optimizer_steps)
         check_evaluated_average(self.evaluation, self.trainer)
         refuse_passwords(self.model_dump())
+        check_staleness(self.rollout, self.algorithm, self.evaluation)
         if self.overwrite_output:
             check_resuming(self.checkpoint)
             check_overwriting(self.output_dir, self.model, self.data, self.reward)

@@ -7,11 +7,13 @@ set as special: it is read like a user's own.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 from PIL import Image
+
+from lightrft_ray.data.task_files import TaskFiles
 
 QUESTION = "Which digit?"
 IMAGE_SIDE = 56  # pixels; the least that Qwen-VL image processors leave unscaled by default
@@ -20,47 +22,42 @@ _SPLIT_SEED = 0
 _BRIGHTEST = 16  # scikit-learn's pixels count the dark bits of a 4x4 block
 
 
-@dataclass(frozen=True)
-class DigitsDataset:
-    """Where a built digits data set keeps its two splits; image paths are relative to `folder`."""
-
-    folder: Path
-
-    @property
-    def train_file(self) -> Path:
-        """JSONL with 1400 rows."""
-        return self.folder / "train.jsonl"
-
-    @property
-    def eval_file(self) -> Path:
-        """JSONL with the 397 held-out rows."""
-        return self.folder / "eval.jsonl"
-
-
-def build_digits_dataset(folder: Path) -> DigitsDataset:
-    """Write images/NNNNN.png (56x56 RGB), train.jsonl and eval.jsonl into `folder`.
+def build_digits_dataset(folder: Path) -> TaskFiles:
+    """Write images/NNNNN.png (56x56 RGB), train.jsonl (1400 rows) and eval.jsonl (397).
 
     NNNNN is the image's row in scikit-learn's data set. The split is a fixed permutation, so every
     build holds the same rows in the same order.
     """
+    files = TaskFiles(folder)
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    for split, indices, labels in split_digits():
+        for index in indices:
+            digit_image(index).save(folder / _image_path(index))
+        path = files.train_file if split == "train" else files.eval_file
+        _write_rows(path, split, indices, labels)
+    return files
+
+
+def split_digits() -> list[tuple[str, list[int], list[int]]]:
+    """(train or eval, the rows of its images, the labels of all rows)."""
+    labels = _digits()[1]
+    # RandomState's streams are frozen by NumPy's compatibility policy; default_rng's are not.
+    order = np.random.RandomState(_SPLIT_SEED).permutation(len(labels)).tolist()
+    return [("train", order[:TRAIN_SIZE], labels), ("eval", order[TRAIN_SIZE:], labels)]
+
+
+def digit_image(index: int) -> Image.Image:
+    """The image in a row of scikit-learn's data set, 56x56 RGB."""
+    grey = Image.fromarray((_digits()[0][index] * (255 / _BRIGHTEST)).astype(np.uint8))
+    return grey.resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC).convert("RGB")
+
+
+@cache
+def _digits() -> tuple[np.ndarray, list[int]]:
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
-    (folder / "images").mkdir(parents=True, exist_ok=True)
-    for index, pixels in enumerate(bunch.images):
-        _as_image(pixels).save(folder / _image_path(index))
-    # RandomState's streams are frozen by NumPy's compatibility policy; default_rng's are not.
-    order = np.random.RandomState(_SPLIT_SEED).permutation(len(bunch.target)).tolist()
-    labels = bunch.target.tolist()
-    dataset = DigitsDataset(folder)
-    _write_rows(dataset.train_file, "train", order[:TRAIN_SIZE], labels)
-    _write_rows(dataset.eval_file, "eval", order[TRAIN_SIZE:], labels)
-    return dataset
-
-
-def _as_image(pixels: np.ndarray) -> Image.Image:
-    grey = Image.fromarray((pixels * (255 / _BRIGHTEST)).astype(np.uint8))
-    return grey.resize((IMAGE_SIDE, IMAGE_SIDE), Image.Resampling.BICUBIC).convert("RGB")
+    return bunch.images, bunch.target.tolist()
 
 
 def _image_path(index: int) -> str:

@@ -20,8 +20,10 @@ from transformers import (
 )
 
 from lightrft_ray.config.errors import DataFault, UserError
+from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.data.messages import ChatMessage
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.data.video import Video
 
 Processor = ProcessorMixin | PreTrainedTokenizerBase
 
@@ -90,28 +92,32 @@ class PromptEncoder:
         self._system_prompt = system_prompt
         self._prompt_max_len = prompt_max_len
 
-    def encode(self, prompt: Prompt, images: Sequence[Image.Image]) -> EncodedPrompt:
-        """Token ids and pixel rows of a prompt with its decoded RGB images, in their order.
+    def encode(
+        self, prompt: Prompt, images: Sequence[Image.Image], videos: Sequence[Video] = ()
+    ) -> EncodedPrompt:
+        """Token ids and pixel rows of a prompt with its decoded RGB images and its videos.
 
         Raises DataFault, which names the prompt, if the chat template or the processor refuses it,
-        if its text spells an image placeholder, or if it is longer than the limit; UserError if
-        there are images and the model takes none.
+        if its text spells a placeholder, or if it is longer than the limit; UserError if there are
+        media and the model takes none.
         """
         text = self._render(prompt)
-        token_ids = self._tokenize(prompt.id, text, len(images))
-        if images:
-            expanded_ids, mm_inputs = self._process(prompt, text, images)
+        token_ids = self._tokenize(prompt.id, text, len(images), len(videos))
+        if images or videos:
+            expanded_ids, mm_inputs = self._process(prompt, text, images, videos)
         else:
             expanded_ids, mm_inputs = torch.tensor(token_ids), {}
         self.check_length(prompt.id, len(expanded_ids))
         return EncodedPrompt(prompt.id, token_ids, expanded_ids, mm_inputs)
 
     def token_ids(self, prompt: Prompt) -> list[int]:
-        """The generator's ids alone, one placeholder per image, without running the processor.
+        """The generator's ids alone, one placeholder per medium, without running the processor.
 
         Raises DataFault as `encode` does.
         """
-        return self._tokenize(prompt.id, self._render(prompt), len(prompt.images))
+        return self._tokenize(
+            prompt.id, self._render(prompt), len(prompt.images), len(prompt.videos)
+        )
 
     def check_length(self, prompt_id: str, length: int) -> None:
         """Raise DataFault for a `length` (in tokens, image tokens included) over the limit."""
@@ -126,9 +132,9 @@ class PromptEncoder:
         text = self._tokenizer.decode(list(token_ids), skip_special_tokens=True)
         return str(text)
 
-    def _tokenize(self, prompt_id: str, text: str, images: int) -> list[int]:
+    def _tokenize(self, prompt_id: str, text: str, images: int, videos: int) -> list[int]:
         token_ids: list[int] = self._tokenizer(text, add_special_tokens=False)["input_ids"]
-        self._check_placeholders(prompt_id, token_ids, images)
+        self._check_placeholders(prompt_id, token_ids, images, videos)
         return token_ids
 
     def _render(self, prompt: Prompt) -> str:
@@ -148,9 +154,11 @@ class PromptEncoder:
             raise DataFault(f"prompt {prompt.id}: refused by the chat template: {error}") from error
         return str(text)
 
-    def _check_placeholders(self, prompt_id: str, token_ids: list[int], images: int) -> None:
+    def _check_placeholders(
+        self, prompt_id: str, token_ids: list[int], images: int, videos: int
+    ) -> None:
         """A text that spells a placeholder would shift every image after it."""
-        for medium, expected in (("image", images), ("video", 0)):
+        for medium, expected in (("image", images), ("video", videos)):
             placeholder = getattr(self._processor, f"{medium}_token_id", None)
             if placeholder is None:
                 continue
@@ -160,13 +168,20 @@ class PromptEncoder:
                 raise DataFault(f"prompt {prompt_id}: {counts}")
 
     def _process(
-        self, prompt: Prompt, text: str, images: Sequence[Image.Image]
+        self, prompt: Prompt, text: str, images: Sequence[Image.Image], videos: Sequence[Video]
     ) -> tuple[Tensor, dict[str, Tensor]]:
-        if getattr(self._processor, "image_processor", None) is None:
-            raise UserError(f"prompt {prompt.id} has images and the model's processor takes none")
+        media: dict[str, object] = {}
+        if images:
+            self._require("image", prompt)
+            media = {"images": list(images)}
+        if videos:
+            self._require("video", prompt)
+            media["videos"] = [each.frames for each in videos]
+            media["video_metadata"] = [each.metadata() for each in videos]
+            media["do_sample_frames"] = False  # they are the sampled ones
         try:
             inputs = self._processor(
-                text=[text], images=list(images), add_special_tokens=False, return_tensors="pt"
+                text=[text], **media, add_special_tokens=False, return_tensors="pt"
             )
         except ValueError as error:
             raise DataFault(f"prompt {prompt.id}: refused by the processor: {error}") from error
@@ -176,6 +191,44 @@ class PromptEncoder:
             if name not in _TEXT_INPUTS
         }
         return inputs["input_ids"][0], mm_inputs
+
+    def _require(self, medium: str, prompt: Prompt) -> None:
+        if getattr(self._processor, f"{medium}_processor", None) is None:
+            raise UserError(
+                f"prompt {prompt.id} has {medium}s and the model's processor takes none"
+            )
+
+
+def pixel_limits(processor: Processor, settings: MediaConfig) -> dict[str, object]:
+    """The sizes that media are scaled to, as arguments of the processor; {} for its own.
+
+    Raises UserError where a limit is set and the processor has none in pixels.
+    """
+    arguments: dict[str, object] = {}
+    for medium in ("image", "video"):
+        low = getattr(settings, f"{medium}_min_pixels")
+        high = getattr(settings, f"{medium}_max_pixels")
+        if low is None and high is None:
+            continue
+        name = f"media.{medium}_{'min' if high is None else 'max'}_pixels"
+        part = getattr(processor, f"{medium}_processor", None)
+        known = getattr(getattr(part, "valid_kwargs", None), "__annotations__", {})
+        if part is None or "max_pixels" not in known:
+            raise UserError(
+                f"{name}: a {type(part or processor).__name__} has no limits in pixels: set it to "
+                "null"
+            )
+        size = {
+            "shortest_edge": part.size["shortest_edge"] if low is None else low,
+            "longest_edge": part.size["longest_edge"] if high is None else high,
+        }
+        if size["shortest_edge"] > size["longest_edge"]:
+            raise UserError(
+                f"{name}: with the processor's own other limit, at least {size['shortest_edge']} "
+                f"and at most {size['longest_edge']} pixels leave nothing: set both"
+            )
+        arguments[f"{medium}s_kwargs"] = {"size": size}
+    return arguments
 
 
 def _joined_text(message: ChatMessage) -> ChatMessage:

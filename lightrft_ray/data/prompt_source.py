@@ -56,6 +56,10 @@ class PromptSource:
                 taken.append((self._prompts[name], self._epoch))
         return taken
 
+    def prompt(self, name: str) -> Prompt:
+        """The prompt with this id."""
+        return self._prompts[name]
+
     def note(self, name: str, pass_rate: float) -> None:
         """Tell the share of a prompt's samples that were correct; of no account without rates."""
         if self._pass_rates is not None:

@@ -23,6 +23,7 @@ class Prompt:
     image_root: Path  # where relative paths start, and which none may leave
     reference: str  # the right answer, "" where the data have none
     label: str  # the kind of task, "" where the data have none
+    videos: tuple[str, ...] = ()  # as images
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class PromptKeys:
     images: str = "images"
     reference: str = "reference"
     label: str = "label"
+    videos: str = "videos"
 
 
 @dataclass(frozen=True)
@@ -135,16 +137,17 @@ def _parse_row(
         raise RowError(f"no {keys.prompt!r}")
     if needs_reference and columns.get(keys.reference) is None:
         raise RowError(f"no {keys.reference!r}, which other rows have")
-    images = _parse_images(columns.get(keys.images), keys.images)
-    messages = parse_messages(columns[keys.prompt], len(images))
+    images = _parse_media(columns.get(keys.images), keys.images)
+    videos = _parse_media(columns.get(keys.videos), keys.videos)
+    messages = parse_messages(columns[keys.prompt], len(images), len(videos))
     reference = _parse_scalar(columns.get(keys.reference), keys.reference)
     label = _parse_scalar(columns.get(keys.label), keys.label)
     identity = _parse_scalar(columns.get(_ID_KEY), _ID_KEY)
-    identity = identity or _content_id(messages, images, reference, label)
-    return Prompt(identity, messages, images, root, reference, label)
+    identity = identity or _content_id(messages, images, videos, reference, label)
+    return Prompt(identity, messages, images, root, reference, label, videos)
 
 
-def _parse_images(value: object, key: str) -> tuple[str, ...]:
+def _parse_media(value: object, key: str) -> tuple[str, ...]:
     if value is None:
         return ()
     images = [value] if isinstance(value, str) else value
@@ -165,9 +168,14 @@ def _parse_scalar(value: object, key: str) -> str:
 
 
 def _content_id(
-    messages: Sequence[ChatMessage], images: Sequence[str], reference: str, label: str
+    messages: Sequence[ChatMessage],
+    images: Sequence[str],
+    videos: Sequence[str],
+    reference: str,
+    label: str,
 ) -> str:
-    content = json.dumps([messages, images, reference, label], sort_keys=True)
+    parts: list[object] = [messages, images, reference, label]
+    content = json.dumps([*parts, videos] if videos else parts, sort_keys=True)
     return "prompt-" + hashlib.sha256(content.encode()).hexdigest()[:16]
 
 

@@ -64,6 +64,11 @@ def build_tiny_qwen_vl(folder: Path, seed: int = 0) -> None:
     _processor(tokenizer).save_pretrained(folder)
 
 
+def tiny_qwen_vl_config() -> Qwen2_5_VLConfig:
+    """The configuration that the checkpoint has, without building it."""
+    return _config(_byte_tokenizer())
+
+
 def _byte_tokenizer() -> Qwen2Tokenizer:
     """A byte-level BPE tokenizer without merges: 256 byte tokens, then the special tokens."""
     alphabet = sorted(ByteLevel.alphabet())

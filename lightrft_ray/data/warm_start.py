@@ -18,7 +18,7 @@ from PIL import Image
 from torch import Tensor
 from transformers import AutoProcessor, Qwen2_5_VLForConditionalGeneration
 
-from lightrft_ray.data.digits import DigitsDataset
+from lightrft_ray.data.task_files import TaskFiles
 
 STEPS = 60
 BATCH_SIZE = 64
@@ -27,7 +27,6 @@ TRUE_DIGITS = 4  # digits 0 to 3 are shown with their true label
 SEED = 0
 _CLASSES = 10
 _MAX_GRADIENT_NORM = 1.0
-_THREADS = 1  # part of the result: the order of floating-point sums depends on the number
 _RESPONSE_LENGTH = 2  # a digit and the end of the turn
 
 
@@ -44,20 +43,20 @@ class _Task:
     end_id: int
 
 
-def warm_start(checkpoint: Path, dataset: DigitsDataset, steps: int = STEPS) -> None:
+def warm_start(checkpoint: Path, dataset: TaskFiles, steps: int = STEPS) -> None:
     """Train the checkpoint folder in place; the same machine gives the same bytes every time.
 
     After the default number of steps the policy names about 0.3 of the held-out digits greedily,
     and about 0.2 of them when it samples at temperature 1.
     """
     task = _encode(checkpoint, dataset)
-    with _torch_threads(_THREADS):
+    with single_threaded():
         model = Qwen2_5_VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
         _train(model.train(), task, steps)
     model.save_pretrained(checkpoint)
 
 
-def _encode(checkpoint: Path, dataset: DigitsDataset) -> _Task:
+def _encode(checkpoint: Path, dataset: TaskFiles) -> _Task:
     processor = AutoProcessor.from_pretrained(checkpoint)
     rows = [
         json.loads(line) for line in dataset.train_file.read_text(encoding="utf-8").splitlines()
@@ -110,9 +109,10 @@ def _response_loss(
 
 
 @contextmanager
-def _torch_threads(count: int) -> Iterator[None]:
+def single_threaded() -> Iterator[None]:
+    """Compute on one thread: the order of floating-point sums depends on their number."""
     before = torch.get_num_threads()
-    torch.set_num_threads(count)
+    torch.set_num_threads(1)
     try:
         yield
     finally:

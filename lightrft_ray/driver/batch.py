@@ -82,6 +82,7 @@ def _batched_samples(groups: Sequence[RolloutGroup], pad_token_id: int) -> Sampl
         attention_mask=torch.cat([prompt_mask, action_mask], dim=1).long(),  # type: ignore[arg-type]
         action_mask=action_mask,  # type: ignore[arg-type]
         image_num=[len(group.task.prompt.images) for group, _ in pairs],
+        video_num=[len(group.task.prompt.videos) for group, _ in pairs],
         num_actions=response_ids.shape[1],
         response_length=response_length,
         total_length=prompt_lengths + response_length,

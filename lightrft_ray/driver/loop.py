@@ -9,6 +9,7 @@ from lightrft_ray.driver.batch import RolloutBatch
 from lightrft_ray.driver.checkpoint_store import Checkpoint
 from lightrft_ray.driver.checkpointer import Checkpointer
 from lightrft_ray.driver.evaluation import Evaluator
+from lightrft_ray.driver.generator_pool import RayGenerators
 from lightrft_ray.driver.interruption import Interruption
 from lightrft_ray.driver.observer import Observer
 from lightrft_ray.driver.preflight import RunInputs
@@ -25,6 +26,7 @@ from lightrft_ray.driver.rewards import SampleRewards
 from lightrft_ray.driver.rollout import RolloutManager, prompt_source
 from lightrft_ray.driver.scoring import Scorer
 from lightrft_ray.driver.selection import RewardSelection
+from lightrft_ray.driver.staleness import staleness_record
 from lightrft_ray.driver.stopwatch import Stopwatch
 from lightrft_ray.driver.updates import Updater
 from lightrft_ray.driver.workers import Workers
@@ -38,7 +40,11 @@ _MEMORY_EVERY = 10  # steps: looking at all processes takes some milliseconds
 
 
 class TrainingLoop:
-    """A synchronous run: every batch is sampled with the weights of the step before."""
+    """A run: every batch is sampled with the weights of the step before.
+
+    With `rollout.max_staleness` above 0 it is sampled while the steps before are trained, with
+    weights that are older by no more versions.
+    """
 
     def __init__(
         self,
@@ -51,6 +57,7 @@ class TrainingLoop:
         observer: Observer,
     ) -> None:
         self._config = config
+        self._runs_ahead = config.rollout.max_staleness > 0
         self._workers = workers
         self._checkpointer = checkpointer
         self._interruption = interruption
@@ -58,7 +65,9 @@ class TrainingLoop:
         self._pad_token_id = inputs.pad_token_id
         self._bad_rows = inputs.bad_rows
         self._rollouts = RolloutManager(
-            config, prompt_source(config, inputs.train_prompts), workers.generator
+            config,
+            prompt_source(config, inputs.train_prompts),
+            RayGenerators(workers.generator),
         )
         self._scorer = Scorer(config, workers)
         self._selection = RewardSelection(config, self._rollouts, self._scorer)
@@ -128,6 +137,7 @@ class TrainingLoop:
             self._checkpointer.write()  # now that the step's record is on the disk
 
     def _learn(self, step: int, batch: RolloutBatch, scores: Scores, watch: Stopwatch) -> Record:
+        stale = staleness_record(batch, self.publisher.version) if self._runs_ahead else {}
         with watch.phase("assemble"):
             assembled = self._assembler.assemble(batch.samples, scores)
             experience = assembled.experience
@@ -139,7 +149,7 @@ class TrainingLoop:
         self._account(batch, experience)
         record = {"step": step, **batch_record(batch), **experience_record(experience), **updates}
         record |= assembly_record(assembled.metrics) | source_record(self._scorer.figures)
-        record |= {"kl/coef": self._assembler.kl_coef, "samples": self._samples}
+        record |= {"kl/coef": self._assembler.kl_coef, "samples": self._samples, **stale}
         self._assembler.steer_kl(experience)
         record |= self._publish(watch)
         if self._evaluates_after(step):
@@ -205,6 +215,7 @@ class TrainingLoop:
     def _publish(self, watch: Stopwatch) -> Record:
         with watch.phase("publish"):
             publication = self.publisher.publish()
+            self._rollouts.published(publication.version)
         return {
             "publish/version": publication.version,
             "publish/bytes": publication.nbytes,

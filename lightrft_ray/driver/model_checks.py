@@ -9,7 +9,12 @@ from lightrft_ray.data.processing import Processor, PromptEncoder, tokenizer_of
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.families import check_rows_of_many
 from lightrft_ray.models.freezing import Freezing, freeze
-from lightrft_ray.models.loading import load_config, policy_without_weights, sees_images
+from lightrft_ray.models.loading import (
+    load_config,
+    policy_without_weights,
+    sees_images,
+    sees_videos,
+)
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.vocabulary import check_vocabulary
 from lightrft_ray.workers.devices import model_source
@@ -37,15 +42,19 @@ def check_sight(
     paths: Mapping[str, str],
     prompts: Sequence[Prompt],
 ) -> None:
-    """Raise UserError where a prompt has images that a model does not take."""
+    """Raise UserError where a prompt has images or videos that a model does not take."""
     with_images = next((prompt for prompt in prompts if prompt.images), None)
-    if with_images is None:
-        return
+    with_videos = next((prompt for prompt in prompts if prompt.videos), None)
     for name, config in configs.items():
-        if not sees_images(config):
+        if with_images is not None and not sees_images(config):
             raise UserError(
                 f"{name} {paths[name]} takes text alone, and prompt {with_images.id} has images: "
                 "choose a vision-language model, or data without images"
+            )
+        if with_videos is not None and not sees_videos(config):
+            raise UserError(
+                f"{name} {paths[name]} takes no videos, and prompt {with_videos.id} has some: "
+                "choose a model that does, or data without videos"
             )
 
 
@@ -74,3 +83,26 @@ def check_layout(config: RunConfig, configs: Mapping[str, PretrainedConfig]) -> 
     if config.trainer.row_layout != "padded":
         for name, each in configs.items():
             check_rows_of_many(each, name)
+
+
+def check_tensor_parallel(config: RunConfig, policy: PretrainedConfig) -> None:
+    """Raise UserError where the policy's attention does not divide over a generator's GPUs.
+
+    vLLM gives each GPU as many heads; of key-value heads each GPU gets some, or several GPUs one.
+    """
+    size = config.rollout.vllm_tensor_parallel_size
+    text = policy.get_text_config()
+    heads = text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or heads
+    if _divides(size, heads, kv_heads):
+        return
+    fitting = [each for each in range(1, heads + 1) if _divides(each, heads, kv_heads)]
+    raise UserError(
+        f"rollout.vllm_tensor_parallel_size {size} does not divide the {heads} attention heads and "
+        f"{kv_heads} key-value heads of model.pretrain {config.model.pretrain}: set it to one of "
+        f"{', '.join(map(str, fitting))}"
+    )
+
+
+def _divides(size: int, heads: int, kv_heads: int) -> bool:
+    return heads % size == 0 and max(size, kv_heads) % min(size, kv_heads) == 0

@@ -1,63 +1,78 @@
 """What each role needs, and placement groups for it."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import replace
+from typing import cast
 
 import ray
+from ray._private.state import available_resources_per_node  # Ray has no public one by node
 from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
 
 from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.config.placement import PlacementConfig, Role
 from lightrft_ray.config.reward_sources import RewardModelConfig
-
-Resources = dict[str, float]
+from lightrft_ray.driver.packing import (
+    Node,
+    Resources,
+    RoleDemand,
+    exact_sum,
+    in_placing_order,
+    pack,
+    show_resources,
+)
 
 # A process without a GPU still computes, but on a laptop all roles must fit on two cores.
 _CPU_OF_CPU_WORKER = 0.2
 _CPU_OF_GPU_WORKER = 1.0
 _LOCAL_TIMEOUT = 10.0  # s: a local Ray has all it will ever have
-
-
-@dataclass(frozen=True)
-class RoleDemand:
-    """Processes of one role: a bundle of resources for each."""
-
-    role: str
-    bundles: tuple[Resources, ...]
-
-    def total(self, resource: str) -> float:
-        """Sum over the role's processes."""
-        return _sum(bundle.get(resource, 0.0) for bundle in self.bundles)
+_RELEASE_TIME = 1.0  # s: until Ray counts what removed groups had as free again
 
 
 def role_demands(config: RunConfig) -> list[RoleDemand]:
     """The roles that a run has, and what they need."""
     place, rollout = config.placement, config.rollout
-    learner_gpus = place.actor_num_nodes * place.actor_num_gpus_per_node
+    actor = (place.actor_num_nodes, place.actor_num_gpus_per_node)
     demands = [
-        RoleDemand("learner", _processes(learner_gpus, place.cpu_learner_ranks)),
+        _on_nodes("learner", *actor, place.cpu_learner_ranks),
         RoleDemand("generator", (_generator(config),) * rollout.vllm_num_engines),
-        RoleDemand("reward", _processes(0, 1)),
+        _on_nodes("reward", 0, 0, 1),
     ]
     demands += [
         RoleDemand(reward_model_role(name), (_reward_model(model),) * model.num_workers)
         for name, model in config.reward.models.items()
     ]
     if config.uses_reference:
-        gpus = place.ref_num_nodes * place.ref_num_gpus_per_node
-        demands.append(RoleDemand("reference", _processes(gpus, place.cpu_ref_workers)))
+        ref = (place.ref_num_nodes, place.ref_num_gpus_per_node)
+        demands.append(_on_nodes("reference", *ref, place.cpu_ref_workers))
     if config.uses_critic:
-        gpus = place.critic_num_nodes * place.critic_num_gpus_per_node
-        demands.append(RoleDemand("critic", _processes(gpus, place.cpu_learner_ranks)))
-    return demands
+        critic = (place.critic_num_nodes, place.critic_num_gpus_per_node)
+        demands.append(_on_nodes("critic", *critic, place.cpu_learner_ranks))
+    return [_as_configured(demand, place) for demand in demands]
 
 
-def _processes(gpus: int, cpu_processes: int) -> tuple[Resources, ...]:
-    """One process a GPU, or a number of CPU processes where there are no GPUs."""
-    if gpus:
-        return ({"CPU": _CPU_OF_GPU_WORKER, "GPU": 1.0},) * gpus
-    return ({"CPU": _CPU_OF_CPU_WORKER},) * cpu_processes
+def _on_nodes(role: str, nodes: int, gpus_per_node: int, cpu_processes: int) -> RoleDemand:
+    """One process a GPU, in a bundle for each node, or a number of CPU processes.
+
+    Ranks are counted through node by node, so that those of one node are neighbours.
+    """
+    if not gpus_per_node:
+        return RoleDemand(role, ({"CPU": _CPU_OF_CPU_WORKER},) * cpu_processes)
+    bundle = {"CPU": _CPU_OF_GPU_WORKER * gpus_per_node, "GPU": float(gpus_per_node)}
+    return RoleDemand(role, (bundle,) * nodes, gpus_per_node)
+
+
+def _as_configured(demand: RoleDemand, place: PlacementConfig) -> RoleDemand:
+    """With the custom resources of each process, and the strategy of the role."""
+    kind = cast(Role, demand.role.partition(".")[0])
+    custom = {
+        name: exact_sum([amount] * demand.processes_per_bundle)
+        for name, amount in place.resources.get(kind, {}).items()
+    }
+    bundles = tuple(bundle | custom for bundle in demand.bundles)
+    return replace(demand, bundles=bundles, strategy=place.strategies.get(kind, "PACK"))
 
 
 def reward_model_role(name: str) -> str:
@@ -78,60 +93,108 @@ def _generator(config: RunConfig) -> Resources:
     return {"CPU": _CPU_OF_CPU_WORKER}
 
 
-def describe_shortage(demands: list[RoleDemand], supply: Mapping[str, float]) -> str | None:
+def describe_shortage(demands: Sequence[RoleDemand], supply: Mapping[str, float]) -> str | None:
     """One line for what is asked for beyond `supply`; None where it would fit."""
     parts = []
-    for resource in ("GPU", "CPU"):
-        asked, there = _sum(d.total(resource) for d in demands), supply.get(resource, 0.0)
+    for resource in _resources(demands):
+        asked, there = _asked(demands, resource), supply.get(resource, 0.0)
         if asked > there:
             by_role = ", ".join(
                 f"{d.role} {d.total(resource):g}" for d in demands if d.total(resource)
             )
-            parts.append(f"{asked:g} {resource}s ({by_role}) and the cluster has {there:g}")
+            name = f"{resource}s" if resource in ("GPU", "CPU") else resource
+            parts.append(f"{asked:g} {name} ({by_role}) and the cluster has {there:g}")
     return "; ".join(parts) or None
 
 
-def _sum(amounts: Iterable[float]) -> float:
-    """Exact to the ten-thousandths that Ray counts in: 15 · 0.2 CPUs must fit on 3."""
-    return round(sum(amounts), 4)
+def demand_table(demands: Sequence[RoleDemand], nodes: Sequence[Node]) -> list[str]:
+    """Lines for what each role asks for and where it would lie, and for demand and supply."""
+    packing = pack(demands, nodes)
+    rows = [("role", "processes", "each", "nodes")]
+    for demand in demands:
+        places = Counter(packing.nodes.get(demand.role, ()))
+        where = ", ".join(
+            f"{name} ×{bundles * demand.processes_per_bundle}" for name, bundles in places.items()
+        )
+        each = show_resources(demand.of_process(0)[1])
+        rows.append((demand.role, str(demand.processes), each, where or "no place"))
+    widths = [max(len(row[column]) for row in rows) for column in range(3)]
+    lines = [
+        "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]))
+        for row in rows
+    ]
+    kinds = _resources(demands)
+    needed = show_resources({kind: _asked(demands, kind) for kind in kinds})
+    there = show_resources({kind: _supply(nodes).get(kind, 0.0) for kind in kinds})
+    on = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
+    return [*lines, f"needed: {needed}; free: {there} on {on}"]
+
+
+def _resources(demands: Sequence[RoleDemand]) -> list[str]:
+    """What is asked for at all: GPUs, CPUs, then custom resources."""
+    asked = {name for demand in demands for bundle in demand.bundles for name in bundle}
+    return [*(name for name in ("GPU", "CPU") if name in asked), *sorted(asked - {"GPU", "CPU"})]
+
+
+def _asked(demands: Sequence[RoleDemand], resource: str) -> float:
+    return exact_sum(demand.total(resource) for demand in demands)
+
+
+def _supply(nodes: Sequence[Node]) -> Mapping[str, float]:
+    supply: Counter[str] = Counter()
+    for node in nodes:
+        supply.update(node.free)
+    return supply
+
+
+def free_nodes() -> list[Node]:
+    """The nodes of the cluster that this process is connected to, with what is free there."""
+    free = available_resources_per_node()
+    return [
+        Node(each["NodeName"], free.get(each["NodeID"], {}))
+        for each in ray.nodes()
+        if each["Alive"]
+    ]
 
 
 class Placement:
     """Placement groups by role; `close` gives them back."""
 
-    def __init__(self, demands: list[RoleDemand], timeout: float, *, is_local: bool) -> None:
-        """Reserve everything. Raises UserError that says what is asked and what is there.
+    def __init__(
+        self,
+        demands: Sequence[RoleDemand],
+        timeout: float,
+        *,
+        is_local: bool,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        """Reserve everything, after a table of it. Raises UserError that says what is missing.
 
         A cluster may still be growing, so that it has `timeout` seconds; a local Ray has not.
         """
         self._groups: dict[str, PlacementGroup] = {}
+        deadline = time.monotonic() + (_LOCAL_TIMEOUT if is_local else timeout)
+        for line in demand_table(demands, free_nodes()):
+            say(line)
         shortage = describe_shortage(demands, ray.cluster_resources())
         if shortage and is_local:
             raise UserError(_too_much(shortage))
-        deadline = time.monotonic() + (_LOCAL_TIMEOUT if is_local else timeout)
         try:
-            for demand in demands:
-                self._groups[demand.role] = self._reserve(demand, demands, deadline)
+            # All are asked for before any is waited for: a cluster that can grow sees the whole.
+            for demand in in_placing_order(demands):
+                self._groups[demand.role] = placement_group(
+                    list(demand.bundles), strategy=demand.strategy, name=demand.role
+                )
+            self._wait(demands, deadline)
         except BaseException:
             self.close()
             raise
 
-    def _reserve(
-        self, demand: RoleDemand, demands: list[RoleDemand], deadline: float
-    ) -> PlacementGroup:
-        group = placement_group(list(demand.bundles), strategy="PACK", name=demand.role)
-        if not group.wait(max(deadline - time.monotonic(), 0.1)):
-            remove_placement_group(group)
-            shortage = describe_shortage(demands, ray.cluster_resources())
-            free = ", ".join(f"{v:g} {k}" for k, v in _free().items())
-            raise UserError(
-                _too_much(shortage)
-                if shortage
-                else f"the {demand.role} found no place for {len(demand.bundles)} processes of "
-                f"{demand.bundles[0]} within placement.placement_timeout (free now: {free}); "
-                "end what else runs on the cluster, or ask for less"
-            )
-        return group
+    def _wait(self, demands: Sequence[RoleDemand], deadline: float) -> None:
+        for demand in in_placing_order(demands):
+            if not self._groups[demand.role].wait(max(deadline - time.monotonic(), 0.1)):
+                self.close()
+                raise UserError(_why_not_placed(demand, demands))
 
     def __getitem__(self, role: str) -> PlacementGroup:
         return self._groups[role]
@@ -144,10 +207,16 @@ class Placement:
 
 
 @contextmanager
-def placed(config: RunConfig, demands: list[RoleDemand], *, is_local: bool) -> Iterator[Placement]:
-    """Placement groups that are gone after the block."""
+def placed(
+    config: RunConfig,
+    demands: Sequence[RoleDemand],
+    *,
+    is_local: bool,
+    say: Callable[[str], None] = print,
+) -> Iterator[Placement]:
+    """Placement groups that are gone after the block; `say` takes the lines of the table."""
     timeout = config.placement.placement_timeout
-    placement = Placement(demands, timeout, is_local=is_local)
+    placement = Placement(demands, timeout, is_local=is_local, say=say)
     try:
         yield placement
     finally:
@@ -158,6 +227,19 @@ def _too_much(shortage: str) -> str:
     return f"the placement asks for {shortage}; lower the counts in placement, or add nodes"
 
 
-def _free() -> dict[str, float]:
-    available = ray.available_resources()
-    return {resource: available.get(resource, 0.0) for resource in ("GPU", "CPU")}
+def _why_not_placed(waiting: RoleDemand, demands: Sequence[RoleDemand]) -> str:
+    """What is missing, and where, once the run's own groups are gone."""
+    shortage = describe_shortage(demands, ray.cluster_resources())
+    if shortage:
+        return _too_much(shortage)
+    time.sleep(_RELEASE_TIME)
+    misfit = pack(demands, free_nodes()).misfit
+    if misfit:
+        return (
+            f"{misfit}; end what else runs on the cluster, lower the counts in placement or "
+            "rollout, or add nodes (placement.placement_timeout is over)"
+        )
+    return (
+        f"the {waiting.role} was not placed within placement.placement_timeout, though it fits on "
+        "what is free now: try again, or raise placement.placement_timeout"
+    )

@@ -9,18 +9,20 @@ from transformers import PreTrainedTokenizerBase
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.evaluation import EvaluationSet
 from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
-from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
 from lightrft_ray.data.processing import (
     PromptEncoder,
     load_processor,
+    pixel_limits,
     tokenizer_of,
 )
 from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
+from lightrft_ray.data.task_files import TaskFiles
 from lightrft_ray.driver.model_checks import (
     check_freezing,
     check_layout,
     check_sight,
+    check_tensor_parallel,
     check_tokens,
     checkpoint_configs,
 )
@@ -48,10 +50,17 @@ class RunInputs:
     @property
     def max_images(self) -> int:
         """The largest number of images of a prompt."""
+        return max(len(prompt.images) for prompt in self._all_prompts())
+
+    @property
+    def max_videos(self) -> int:
+        """The largest number of videos of a prompt."""
+        return max(len(prompt.videos) for prompt in self._all_prompts())
+
+    def _all_prompts(self) -> tuple[Prompt, ...]:
         taught = [each.prompt for each in self.demonstrations]
         more = [prompt for prompts in self.eval_sets.values() for prompt in prompts]
-        all_prompts = (*self.train_prompts, *self.eval_prompts, *taught, *more)
-        return max(len(prompt.images) for prompt in all_prompts)
+        return (*self.train_prompts, *self.eval_prompts, *taught, *more)
 
 
 def resolve_checkpoints(config: RunConfig) -> RunConfig:
@@ -79,6 +88,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     model = config.model
     configs = checkpoint_configs(config)
     check_layout(config, configs)
+    check_tensor_parallel(config, configs["model.pretrain"])
     if config.algorithm.aux_loss_coef > 0:
         check_routers(configs["model.pretrain"], f"model.pretrain {model.pretrain}")
     paths = {name: getattr(model, name.removeprefix("model.")) for name in configs}
@@ -89,6 +99,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     check_tokens(configs, paths, processor, encoder, train[0])
     check_freezing(config)
+    pixel_limits(processor, config.media)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]
     forbidden = forbidden_token_ids(configs["model.pretrain"])
@@ -117,7 +128,7 @@ def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:
 def _read_set(config: RunConfig, chosen: EvaluationSet) -> tuple[Prompt, ...]:
     path = Path(chosen.data)
     if is_embedded(chosen.data):
-        path = DigitsDataset(resolve_embedded(chosen.data, _cache_dir(config))).eval_file
+        path = TaskFiles(resolve_embedded(chosen.data, _cache_dir(config))).eval_file
     return tuple(_read(config, path, chosen.max_samples)[0])
 
 
@@ -127,13 +138,13 @@ def _data_files(config: RunConfig) -> tuple[Path, Path | None]:
     if not is_embedded(data.prompt_data):
         train = Path(data.prompt_data)
     else:
-        dataset = DigitsDataset(resolve_embedded(data.prompt_data, cache))
+        dataset = TaskFiles(resolve_embedded(data.prompt_data, cache))
         train = dataset.train_file
         held_out = held_out or data.prompt_data
     if held_out is None:
         return train, None
     if is_embedded(held_out):
-        return train, DigitsDataset(resolve_embedded(held_out, cache)).eval_file
+        return train, TaskFiles(resolve_embedded(held_out, cache)).eval_file
     return train, Path(held_out)
 
 

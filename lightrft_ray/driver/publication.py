@@ -112,7 +112,9 @@ class WeightPublisher:
     def _choose_canary(self) -> "_Canary":
         """The first prompt that can be encoded, one with an image where there is any."""
         reasons: list[str] = []
-        for prompt in sorted(self._candidates, key=lambda prompt: not prompt.images):
+        for prompt in sorted(
+            self._candidates, key=lambda prompt: not (prompt.images or prompt.videos)
+        ):
             try:
                 scored = self._wait(
                     self._generators.start("score_prompt", prompt, self._answer),

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -59,11 +60,25 @@ def _connect(address: str) -> None:
         _check_somebody_listens(address)
         ray.init(log_to_driver=False)
     except (OSError, ValueError, RuntimeError) as error:
+        if "Version mismatch" in str(error):
+            raise UserError(_other_versions(address, str(error))) from error
         reason = str(error).strip().splitlines()[0] if str(error) else type(error).__name__
         raise UserError(
             f"no Ray cluster can be used at {_ADDRESS}={address} ({reason}); "
             f"start one with `ray start --head`, or unset {_ADDRESS} for a local one"
         ) from error
+
+
+def _other_versions(address: str, complaint: str) -> str:
+    """One line of Ray's several on a cluster of another Ray or Python."""
+    pairs = zip(
+        re.findall(r"Ray: (\S+)", complaint), re.findall(r"Python: (\S+)", complaint), strict=True
+    )
+    theirs, ours = (f"Ray {ray_version} and Python {python}" for ray_version, python in pairs)
+    return (
+        f"the cluster at {_ADDRESS}={address} runs {theirs}, and this machine {ours}: install the "
+        "same on all of them"
+    )
 
 
 def _check_somebody_listens(address: str) -> None:

@@ -19,6 +19,7 @@ def print_report(folder: RunFolder, summary: Summary) -> None:
     """The summary, and where the run's files lie."""
     print(render_summary(summary))
     for what, path in (
+        ("report", folder.report),
         ("curves", folder.curves),
         ("metrics", folder.metrics),
         ("summary", folder.summary),

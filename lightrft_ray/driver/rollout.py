@@ -6,10 +6,12 @@ from typing import Any
 
 from torch import Tensor
 
-from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.config import RunConfig, UserError, WorkerDied
 from lightrft_ray.data.difficulty import PassRates
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.driver.generator_pool import GeneratorPool, Results
+from lightrft_ray.driver.rollout_scheduler import RolloutScheduler, by_place
 from lightrft_ray.driver.seeds import prompt_seed
 from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.messages import (
@@ -48,13 +50,31 @@ class PromptAccount:
 
 
 class RolloutManager:
-    """Gives out prompts to the generators and gathers their groups."""
+    """Gives out prompts to the generators and gathers their groups.
 
-    def __init__(self, config: RunConfig, source: PromptSource, generators: ActorGroup) -> None:
+    With `rollout.max_staleness` above 0 the generators are given the prompts of coming steps as
+    soon as they have new weights, and work on them while the learner trains.
+    """
+
+    def __init__(self, config: RunConfig, source: PromptSource, generators: GeneratorPool) -> None:
         self._config = config
         self._source = source
         self._generators = generators
+        rollout = config.rollout
+        self._runs_ahead = rollout.max_staleness > 0
+        self._scheduler = RolloutScheduler(
+            batch_size=rollout.rollout_batch_size,
+            max_staleness=rollout.max_staleness,
+            places=len(generators),
+            over_age=rollout.over_age,
+            last_version=config.trainer.num_steps if self._runs_ahead else None,
+        )
+        self._tasks: dict[int, PromptTask] = {}
+        self._results: dict[int, RolloutGroup] = {}
+        self._jobs: dict[int, list[int]] = {}  # the groups of each job
+        self._jobs_begun = 0
         self._reasons: list[str] = []
+        self._begun_anew = 0
         self.account = PromptAccount()
 
     def next_batch(self) -> list[RolloutGroup]:
@@ -62,16 +82,24 @@ class RolloutManager:
 
         Raises UserError once more prompts than `max_bad_fraction` could not be used.
         """
-        wanted = self._config.rollout.rollout_batch_size
-        groups: list[RolloutGroup] = []
-        while len(groups) < wanted:
-            taken = self._source.take(wanted - len(groups))
-            self.account.taken += len(taken)
-            tasks = [self._task(prompt, epoch) for prompt, epoch in taken]
-            results = generate(self._generators, tasks, self._settings())
-            groups += [result for result in results if isinstance(result, RolloutGroup)]
-            self._count_skipped([r for r in results if isinstance(r, SkippedPrompt)])
-        return groups
+        self._scheduler.draw_again()
+        self._refill()
+        self._gather(at_least_one=False)
+        while (batch := self._scheduler.take()) is None:
+            self._gather(at_least_one=True)
+            self._refill()
+        for number in batch:
+            del self._tasks[number]
+        return [self._results.pop(number) for number in batch]
+
+    def published(self, version: int) -> None:
+        """The generators have this version of the weights from now on."""
+        over_age = self._scheduler.published(version)
+        self._begun_anew += len(over_age)
+        self._forget(over_age)
+        if self._runs_ahead:
+            self._gather(at_least_one=False)
+            self._refill()
 
     def note_rewards(self, groups: Sequence[RolloutGroup], rewards: Tensor) -> None:
         """Tell which prompts were solved; `rewards` (B,) are of all their samples, NaN failed."""
@@ -80,14 +108,21 @@ class RolloutManager:
 
     def as_record(self) -> dict[str, float]:
         """Metrics by name."""
-        return self.account.as_record() | self._source.as_record()
+        record = self.account.as_record() | self._source.as_record()
+        return record | {"data/begun_anew": self._begun_anew} if self._runs_ahead else record
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep: plain values."""
+        """What a checkpoint must keep: plain values.
+
+        Prompts that are in flight will be sampled again, with the same seeds.
+        """
+        in_flight = [self._tasks[number] for number in self._scheduler.in_flight]
         return {
             "source": self._source.state_dict(),
             "account": asdict(self.account),
             "reasons": self._reasons[:_REASONS_NAMED],
+            "in_flight": [[task.prompt.id, task.epoch] for task in in_flight],
+            "begun_anew": self._begun_anew,
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -95,9 +130,75 @@ class RolloutManager:
         self._source.load_state_dict(state["source"])
         self.account = PromptAccount(**state["account"])
         self._reasons = list(state["reasons"])
+        self._begun_anew = state["begun_anew"]
+        for name, epoch in state["in_flight"]:
+            self._add(self._source.prompt(name), epoch)
 
-    def _task(self, prompt: Prompt, epoch: int) -> PromptTask:
-        return PromptTask(prompt, epoch, prompt_seed(self._config.seed, prompt.id, epoch))
+    def _refill(self) -> None:
+        """Take as many prompts as may be under way, and give out all that wait."""
+        taken = self._source.take(self._scheduler.wanted())
+        self.account.taken += len(taken)
+        for prompt, epoch in taken:
+            self._add(prompt, epoch)
+        assigned = self._scheduler.assign()
+        if self._runs_ahead:
+            for number, place in assigned:
+                self._submit([number], place)
+        else:  # as one job, so that what runs together is the same in every run
+            for place, numbers in by_place(assigned).items():
+                self._submit(numbers, place)
+
+    def _add(self, prompt: Prompt, epoch: int) -> None:
+        seed = prompt_seed(self._config.seed, prompt.id, epoch)
+        self._tasks[self._scheduler.add()] = PromptTask(prompt, epoch, seed)
+
+    def _submit(self, numbers: list[int], place: int) -> None:
+        self._jobs_begun += 1
+        self._jobs[self._jobs_begun] = numbers
+        tasks = [self._tasks[number] for number in numbers]
+        self._generators.submit(self._jobs_begun, place, tasks, self._settings())
+
+    def _gather(self, *, at_least_one: bool) -> None:
+        """Take in what has ended; waits where `at_least_one` and nothing has."""
+        for job in self._generators.wait(at_least_one=at_least_one):
+            if job not in self._jobs:
+                continue  # it went with the generator of one before
+            try:
+                results = self._generators.collect(job)
+            except WorkerDied:
+                self._recover(job)
+            else:
+                self._take_in(self._jobs.pop(job), results)
+
+    def _take_in(self, numbers: Sequence[int], results: Results) -> None:
+        for number, result in zip(numbers, results, strict=True):
+            if isinstance(result, RolloutGroup):
+                self._scheduler.finished(number)
+                self._results[number] = result
+            else:
+                self._scheduler.failed(number)
+                del self._tasks[number]
+        self._count_skipped([result for result in results if isinstance(result, SkippedPrompt)])
+
+    def _recover(self, job: int) -> None:
+        """Replace a generator that died; what it had begun or made went with it."""
+        (first, *_) = self._jobs[job]
+        place = self._scheduler.place_of(first)
+        lost = self._scheduler.lost(place)
+        self._generators.restore(job)
+        del self._jobs[job]
+        self._forget(lost)
+        self._scheduler.restored(place)
+        self._refill()
+
+    def _forget(self, numbers: Sequence[int]) -> None:
+        """Results and jobs of groups that are begun anew are of no use."""
+        gone = set(numbers)
+        for number in gone:
+            self._results.pop(number, None)
+        for job in [job for job, groups in self._jobs.items() if gone & set(groups)]:
+            self._generators.cancel(job)
+            del self._jobs[job]
 
     def _settings(self) -> GenerationSettings:
         rollout = self._config.rollout

@@ -20,6 +20,7 @@ from lightrft_ray.observe.run_identity import identify
 from lightrft_ray.observe.structured_log import logged
 from lightrft_ray.observe.summary import Summary, build_summary, write_summary
 from lightrft_ray.observe.trackers import check_trackers
+from lightrft_ray.observe.viewer.embedded import write_report
 
 
 def run(config: RunConfig) -> tuple[RunFolder, Summary]:
@@ -70,6 +71,7 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     )
     write_summary(summary, folder.summary)
     plot_curves(folder.metrics, folder.curves)
+    write_report(folder)
     return folder, summary
 
 

@@ -73,7 +73,8 @@ class Supervisor:
     def _attempt(self, resumed: Checkpoint | None) -> Record:
         setup = self._setup
         demands = role_demands(setup.resolved)
-        with placed(setup.resolved, demands, is_local=self._session.is_local) as placement:
+        is_local, say = self._session.is_local, setup.progress.message
+        with placed(setup.resolved, demands, is_local=is_local, say=say) as placement:
             workers = start_workers(
                 setup.resolved, setup.inputs, demands, placement, run_id=setup.run_id
             )

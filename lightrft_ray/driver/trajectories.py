@@ -12,7 +12,7 @@ from ray import ObjectRef
 from torch import Tensor
 
 from lightrft_ray.config import InfrastructureError, RunConfig
-from lightrft_ray.data.media import read_image
+from lightrft_ray.data.media_source import read_medium
 from lightrft_ray.data.picture_files import picture_png
 from lightrft_ray.data.processing import load_processor, tokenizer_of
 from lightrft_ray.data.prompts import Prompt
@@ -153,7 +153,7 @@ def _prompt_parts(prompt: Prompt) -> tuple[TextPart | ImagePart, ...]:
             continue
         for part in content:
             if part["type"] == "image":
-                parts.append(ImagePart(role, partial(read_image, next(images), prompt.image_root)))
+                parts.append(ImagePart(role, partial(read_medium, next(images), prompt.image_root)))
             else:
                 parts.append(TextPart(role, part["text"]))
     return tuple(parts)

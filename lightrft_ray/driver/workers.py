@@ -11,7 +11,8 @@ from ray.actor import ActorClass, ActorHandle
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lightrft_ray.config import InfrastructureError, RunConfig
-from lightrft_ray.driver.placement import Placement, Resources, RoleDemand, reward_model_role
+from lightrft_ray.driver.packing import RoleDemand
+from lightrft_ray.driver.placement import Placement, reward_model_role
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.observe.structured_log import worker_variables
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
@@ -95,8 +96,8 @@ def start_evaluation_workers(
     config: RunConfig, inputs: RunInputs, demands: Sequence[RoleDemand], placement: Placement
 ) -> EvaluationWorkers:
     """Start generators, with the weights of `model.pretrain`, and what rewards need."""
-    bundles = {demand.role: demand.bundles for demand in demands}
-    starter = _Starter(config, placement, bundles, run_id="evaluation")
+    by_role = {demand.role: demand for demand in demands}
+    starter = Starter(config, placement, by_role, run_id="evaluation")
     reward_models = starter.reward_models()
     workers = EvaluationWorkers(
         starter.generator(inputs), starter.reward(reward_models), reward_models
@@ -117,8 +118,7 @@ def start_workers(
 
     Their logs carry `run_id`.
     """
-    bundles = {demand.role: demand.bundles for demand in demands}
-    starter = _Starter(config, placement, bundles, run_id)
+    starter = Starter(config, placement, {demand.role: demand for demand in demands}, run_id)
     timeout = config.trainer.learner_timeout
     model_arguments = (config, inputs.sampling, inputs.pad_token_id)
     reward_models = starter.reward_models()
@@ -149,17 +149,18 @@ def _stop(groups: Mapping[str, ActorGroup]) -> None:
 
 
 @dataclass(frozen=True)
-class _Starter:
-    """Creates actors inside their role's placement group, one a bundle."""
+class Starter:
+    """Creates actors inside their role's placement group, those of one bundle side by side."""
 
     config: RunConfig
     placement: Placement
-    bundles: Mapping[str, Sequence[Resources]]
+    demands: Mapping[str, RoleDemand]
     run_id: str
 
     def generator(self, inputs: RunInputs) -> ActorGroup:
         """The generators."""
-        arguments = (self.config, inputs.sampling.forbidden_token_ids, inputs.max_images)
+        forbidden = inputs.sampling.forbidden_token_ids
+        arguments = (self.config, forbidden, inputs.max_images, inputs.max_videos)
         timeout = self.config.rollout.generate_timeout
         return self.create("generator", Generator, arguments, timeout)
 
@@ -186,19 +187,19 @@ class _Starter:
         """All actors of a role; `actor` is what `ray.remote` made of its class."""
 
         def spawn(index: int) -> ActorHandle:
-            bundle = self.bundles[role][index]
+            place, share = self.demands[role].of_process(index)
             about = worker_variables(self.run_id, f"{role}/{index}", self.config.logging.log_level)
             created = cast(ActorClass, actor).options(
-                num_cpus=bundle["CPU"],
-                num_gpus=bundle.get("GPU", 0),
+                num_cpus=share["CPU"],
+                num_gpus=share.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    placement_group=self.placement[role], placement_group_bundle_index=index
+                    placement_group=self.placement[role], placement_group_bundle_index=place
                 ),
                 runtime_env={"env_vars": _environment(self.config, role) | about},
             )
             return cast(ActorHandle, created.remote(*arguments))
 
-        handles = [spawn(index) for index in range(len(self.bundles[role]))]
+        handles = [spawn(index) for index in range(self.demands[role].processes)]
         return ActorGroup(role, handles, timeout, spawn)
 
 

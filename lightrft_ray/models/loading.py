@@ -81,6 +81,12 @@ def sees_images(config: PretrainedConfig) -> bool:
     return type(config) in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
 
 
+def sees_videos(config: PretrainedConfig) -> bool:
+    """Whether it also has a token that stands for a video."""
+    names = ("video_token_id", "video_token_index")
+    return sees_images(config) and any(getattr(config, name, None) is not None for name in names)
+
+
 def load_policy(source: ModelSource) -> PreTrainedModel:
     """The language model with its head, vision tower included where there is one."""
     return _loaded(_policy_loader(load_config(source)), source)

@@ -86,6 +86,13 @@ METRICS: dict[str, Metric] = {
     "rollout/correction_weight_mean": Metric(
         "1", "mean weight of a response token by the off-policy correction", "none"
     ),
+    "staleness/mean": Metric(
+        "versions", "mean over tokens of how much older the weights are that sampled them", "down"
+    ),
+    "staleness/max": Metric("versions", "the same of the oldest token", "down"),
+    "staleness/spanning_fraction": Metric(
+        "fraction", "responses whose tokens are of several versions of the weights", "none"
+    ),
     "reward/mean": Metric("reward", "mean reward of the step's samples", "up"),
     "reward/std": Metric("reward", "standard deviation of the step's rewards", "none"),
     "reward/min": Metric("reward", "the smallest reward of the step", "none"),
@@ -166,6 +173,9 @@ METRICS: dict[str, Metric] = {
     ),
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),
+    "data/begun_anew": Metric(
+        "prompts", "times that a prompt was begun anew as too stale, since the start", "down"
+    ),
     "data/passed_over": Metric(
         "prompts", "turns of prompts passed over as too easy or too hard, since the start", "none"
     ),
@@ -233,6 +243,9 @@ METRICS: dict[str, Metric] = {
 _NAME = "NAME"
 
 FAMILIES: dict[str, Metric] = {
+    "staleness/share/NAME": Metric(
+        "fraction", "samples whose oldest token is NAME versions old: the histogram", "none"
+    ),
     "reward/component/NAME": Metric(
         "reward", "mean of one of a recipe's rewards, or of a part of it, without its weight", "up"
     ),

@@ -12,6 +12,7 @@ _CONFIG = "config.yaml"
 _METRICS = "metrics.jsonl"
 _SUMMARY = "summary.json"
 _CURVES = "curves.png"
+_REPORT = "report.html"
 _EVALUATION = "evaluation.json"
 _TENSORBOARD = "tensorboard"
 _CHECKPOINT = "hf_checkpoint"
@@ -24,7 +25,17 @@ _TRAJECTORIES = "trajectories"
 _TRACKERS = ("wandb", "mlflow")  # offline runs, and MLflow's folder where it has no server
 
 # Overwriting removes these and nothing else, whatever more a person keeps in the folder.
-_FILES = (_CONFIG, _METRICS, _SUMMARY, _CURVES, _EVALUATION, _IDENTITY, _TIMELINE, _LOG)
+_FILES = (
+    _CONFIG,
+    _METRICS,
+    _SUMMARY,
+    _CURVES,
+    _REPORT,
+    _EVALUATION,
+    _IDENTITY,
+    _TIMELINE,
+    _LOG,
+)
 _DIRECTORIES = (
     _TENSORBOARD,
     _CHECKPOINT,
@@ -112,6 +123,11 @@ class RunFolder:
     def curves(self) -> Path:
         """The plot of reward and held-out accuracy (PNG)."""
         return self.path / _CURVES
+
+    @property
+    def report(self) -> Path:
+        """The run on one page: curves, settings, times, failures, ten samples (HTML)."""
+        return self.path / _REPORT
 
     @property
     def evaluation(self) -> Path:

@@ -1,18 +1,10 @@
-"""A reward function in a process of its own, which is killed when it does not answer in time.
+"""A reward function in a process of its own, which is killed when it does not answer in time."""
 
-Not multiprocessing, whose children first run the main module of their parent again (for a worker
-under Ray, all of Ray), and may outlive it.
-"""
-
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from multiprocessing.connection import Connection
 
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.data.child_process import ChildProcess, ChildProcessFault
 from lightrft_ray.rewards.function_results import Rewards
 from lightrft_ray.rewards.scoring import RewardInputs
 
@@ -39,25 +31,13 @@ class FunctionProcess:
         self._spec = spec
         self.wants_media = True
         """Whether the function looks at images or videos; known once it is loaded."""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
+        self._child = ChildProcess("lightrft_ray.rewards.function_host")
 
     def start(self) -> None:
         """Return once the function is loaded. Raises UserError where it cannot be."""
-        if self._process is not None:
+        if self._child.is_running:
             return
-        own, other = socket.socketpair()
-        with other:
-            self._process = subprocess.Popen(
-                [
-                    *(sys.executable, "-m", "lightrft_ray.rewards.function_host"),
-                    *(str(other.fileno()), str(os.getpid())),
-                ],
-                stdin=subprocess.DEVNULL,
-                pass_fds=[other.fileno()],
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            )
-        self._connection = Connection(own.detach())
+        self._child.start()
         spec = self._spec
         answer = self._exchange((spec.name, dict(spec.arguments), spec.setting), _START_TIMEOUT)
         if isinstance(answer, str):
@@ -75,28 +55,11 @@ class FunctionProcess:
 
     def kill(self) -> None:
         """End the process with SIGKILL, whatever it does."""
-        if self._connection is not None:
-            self._connection.close()
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-        self._process = self._connection = None
+        self._child.kill()
 
     def _exchange(self, message: object, timeout: float) -> object:
         """Send a message and give its answer; without one, the process is gone."""
-        if self._connection is None or self._process is None:
-            raise RuntimeError("the process was not started")
-        process = self._process
         try:
-            self._connection.send(message)
-            if self._connection.poll(timeout):
-                return self._connection.recv()
-        except (EOFError, ConnectionError):
-            self.kill()
-            raise FunctionProcessError(
-                f"the reward function's process died (exit status {process.returncode})"
-            ) from None
-        self.kill()
-        raise FunctionProcessError(
-            f"the reward function did not answer within {timeout:.3g} s and was killed"
-        )
+            return self._child.exchange(message, timeout)
+        except ChildProcessFault as fault:
+            raise FunctionProcessError(f"the reward function's process {fault}") from None

@@ -4,7 +4,7 @@ It runs in the engine's worker processes. vLLM repacks linear weights after load
 are loaded between `initialize_layerwise_reload` and `finalize_layerwise_reload`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, cast
 
@@ -31,7 +31,7 @@ from vllm.model_executor.models.utils import WeightsMapper
 
 from lightrft_ray.sync.buckets import BucketSpec, unpack_bucket, verify_checksum
 from lightrft_ray.sync.shared_buffer import read_block
-from lightrft_ray.sync.weight_source import JOINED
+from lightrft_ray.sync.weight_source import JOINED_INTO
 
 _NAMED_AT_MOST = 5
 
@@ -109,10 +109,9 @@ def own_names(model: nn.Module, names: Sequence[str]) -> set[str]:
     """What a model of vLLM's calls, or would call, the parameters with these Hugging Face names."""
     mapper: WeightsMapper | None = getattr(model, "hf_to_vllm_mapper", None)
     mapped = list(names) if mapper is None else mapper.apply_list(list(names))
-    wholes = {part: whole for whole, parts in JOINED.items() for part in parts}
     experts = {_experts_of(name) for name in mapped} - {""}
     of_experts = {own for own, _ in model.named_parameters() if _experts_of(own) in experts}
-    return {*mapped, *(_joined(name, wholes) for name in mapped), *of_experts}
+    return {*mapped, *(_joined(name) for name in mapped), *of_experts}
 
 
 def _experts_of(name: str) -> str:
@@ -121,9 +120,9 @@ def _experts_of(name: str) -> str:
     return before if experts else ""
 
 
-def _joined(name: str, wholes: Mapping[str, str]) -> str:
+def _joined(name: str) -> str:
     parts = name.split(".")
-    return ".".join([*parts[:-2], *(wholes.get(part, part) for part in parts[-2:])])
+    return ".".join([*parts[:-2], *(JOINED_INTO.get(part, part) for part in parts[-2:])])
 
 
 def _incomplete_layers(model: nn.Module) -> list[str]:

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from lightrft_ray.models.checkpoint_names import checkpoint_weights
 
 # Layers that vLLM joins, by the last part of their names.
-JOINED = {
+_JOINED = {
     "qkv_proj": ("q_proj", "k_proj", "v_proj"),
     "gate_up_proj": ("gate_proj", "up_proj"),
 }
-_JOINED_INTO = {part: whole for whole, parts in JOINED.items() for part in parts}
+JOINED_INTO = {part: whole for whole, parts in _JOINED.items() for part in parts}
 
 
 def published_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Tensor]]:
@@ -56,7 +56,7 @@ def _unit(name: str) -> str:
         return f"{before}.experts"
     layer = name.rpartition(".")[0]
     around, _, leaf = layer.rpartition(".")
-    return f"{around}.{_JOINED_INTO.get(leaf, leaf)}"
+    return f"{around}.{JOINED_INTO.get(leaf, leaf)}"
 
 
 def full_state_dict(weights: Iterable[tuple[str, Tensor]], *, keep: bool) -> dict[str, Tensor]:

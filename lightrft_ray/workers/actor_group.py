@@ -119,9 +119,18 @@ class ActorGroup:
             except WorkerDied:
                 if self.revive is None:
                     raise
-                if self.actors[call.place] is call.actor:  # and not replaced since
-                    self.revive(call.place)
+                self.replace(call)
                 call = self.send(call.place, call.method, *call.arguments)
+
+    def replace(self, call: Call) -> None:
+        """Have the actor replaced that died during a call, unless it has been since.
+
+        Raises WorkerDied where it cannot be.
+        """
+        if self.revive is None:
+            raise WorkerDied(f"the {self.role} worker died and cannot be replaced alone")
+        if self.actors[call.place] is call.actor:
+            self.revive(call.place)
 
     def respawn(self, place: int) -> ActorHandle:
         """A new actor in the place of one that is dead or is to die."""

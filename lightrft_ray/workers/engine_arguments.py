@@ -1,5 +1,7 @@
 """How a generator's vLLM engine is set up."""
 
+from collections.abc import Mapping
+
 from vllm import AsyncEngineArgs
 from vllm.config import WeightTransferConfig
 
@@ -10,10 +12,13 @@ from lightrft_ray.workers.hot_first_token import HotFirstToken
 _CPU_BATCHED_TOKENS = 16384
 
 
-def engine_arguments(config: RunConfig, max_images: int) -> AsyncEngineArgs:
+def engine_arguments(
+    config: RunConfig, max_media: Mapping[str, int], pixel_limits: Mapping[str, object]
+) -> AsyncEngineArgs:
     """vLLM's arguments for a run.
 
-    `max_images` is the largest number of images of a prompt (0 for text).
+    `max_media` has the largest number of images and videos of a prompt, `pixel_limits` what the
+    processor is told of their sizes: vLLM's renderer runs it, for all models of the run.
     """
     arguments = AsyncEngineArgs(
         model=config.model.pretrain,
@@ -30,8 +35,9 @@ def engine_arguments(config: RunConfig, max_images: int) -> AsyncEngineArgs:
     )
     if config.rollout.use_fire:
         arguments.logits_processors = [f"{HotFirstToken.__module__}:{HotFirstToken.__qualname__}"]
-    if max_images > 0:
-        arguments.limit_mm_per_prompt = {"image": max_images}
+    if any(max_media.values()):
+        arguments.limit_mm_per_prompt = {name: count for name, count in max_media.items() if count}
+        arguments.mm_processor_kwargs = dict(pixel_limits) or None
         # Processed pixels must come with every prompt, for the models that score and learn, and
         # normalized, as those models take them.
         arguments.mm_processor_cache_gb = 0

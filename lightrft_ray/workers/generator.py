@@ -33,14 +33,18 @@ class Generator:
     """Samples responses under the latest weights it was given; see `VllmEngine`."""
 
     def __init__(
-        self, config: RunConfig, forbidden_token_ids: Sequence[int], max_images: int
+        self,
+        config: RunConfig,
+        forbidden_token_ids: Sequence[int],
+        max_images: int,
+        max_videos: int = 0,
     ) -> None:
         # Imported here: the driver knows this class too, and need not load vLLM for it.
         from lightrft_ray.workers.vllm_engine import VllmEngine
 
         log_as_worker()
         self._activity = Activity()
-        self._engine = VllmEngine(config, forbidden_token_ids, max_images)
+        self._engine = VllmEngine(config, forbidden_token_ids, max_images, max_videos)
 
     async def ready(self) -> None:
         """Return once the engine runs and can be given weights."""

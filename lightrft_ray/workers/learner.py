@@ -131,7 +131,7 @@ class PolicyLearner:
             kl_coef=batch.kl_coef,
         )
         if batch.is_first and algorithm.old_log_probs == "rollout":
-            # The policy is still the one that was sampled from.
+            # In a synchronous run, the policy is still the one that was sampled from.
             metrics |= mismatch_metrics(
                 log_probs, experience.action_log_probs, required_mask(experience)
             )

@@ -5,6 +5,7 @@ other models see the same pixels and the same expanded placeholders.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -13,9 +14,13 @@ import numpy as np
 from vllm.inputs import EngineInput, TokensPrompt
 from vllm.renderers import BaseRenderer
 
-from lightrft_ray.data.media import load_images
+from lightrft_ray.config import DataFault
+from lightrft_ray.config.media import MediaConfig
+from lightrft_ray.data.decoding import DecodedMedia, MediaDecoder, media_digest
 from lightrft_ray.data.processing import PromptEncoder
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.data.video import Video
+from lightrft_ray.workers.render_cache import RenderCache
 from lightrft_ray.workers.rendered_media import model_inputs
 
 
@@ -32,6 +37,11 @@ class RenderedPrompt:
             return None
         return model_inputs(self.engine_input["mm_kwargs"].get_data())
 
+    @property
+    def nbytes(self) -> int:
+        """Size of the processed media and the token ids."""
+        return self.token_ids.nbytes + sum(each.nbytes for each in (self.media() or {}).values())
+
     def behind_media(self) -> int:
         """The first token behind all placeholders; at least 1, as a first token has no log-prob."""
         if self.engine_input["type"] != "multimodal":
@@ -42,25 +52,65 @@ class RenderedPrompt:
 
 
 class PromptRenderer:
-    """Loads a prompt's media and renders both."""
+    """Loads a prompt's media and renders both; what it rendered is kept for when it comes again."""
 
-    def __init__(self, encoder: PromptEncoder, renderer: BaseRenderer) -> None:
+    def __init__(
+        self, encoder: PromptEncoder, renderer: BaseRenderer, settings: MediaConfig
+    ) -> None:
         self._encoder = encoder
         self._renderer = renderer
+        self._decoder = MediaDecoder(settings)
+        self.cache: RenderCache[RenderedPrompt] = RenderCache(settings.media_cache_mb * 10**6)
 
     async def render(self, prompt: Prompt, continuation: Sequence[int] = ()) -> RenderedPrompt:
         """The prompt, with token ids put behind it. Raises DataFault if it cannot be used."""
         token_ids = self._encoder.token_ids(prompt)
         # Checked here and again when expanded: vLLM raises for what is longer than its context.
         self._encoder.check_length(prompt.id, len(token_ids))
-        request = TokensPrompt(prompt_token_ids=[*token_ids, *continuation])
-        if prompt.images:
-            images = await asyncio.to_thread(load_images, prompt)
-            request["multi_modal_data"] = {"image": images}
+        token_ids = [*token_ids, *continuation]
+        if prompt.images or prompt.videos:
+            rendered = await self._render_media(prompt, token_ids)
+        else:
+            rendered = await self._process(token_ids, DecodedMedia())
+        self._encoder.check_length(prompt.id, len(rendered.token_ids) - len(continuation))
+        return rendered
+
+    def close(self) -> None:
+        """End the processes that decode."""
+        self._decoder.close()
+
+    async def _render_media(self, prompt: Prompt, token_ids: Sequence[int]) -> RenderedPrompt:
+        async with self._decoder.slots:
+            digest = await asyncio.to_thread(media_digest, prompt)
+            key = hashlib.blake2b(np.asarray(token_ids).tobytes() + digest, digest_size=16).digest()
+            kept = self.cache.get(key)
+            if kept is not None:
+                return kept
+            try:
+                rendered = await self._process(token_ids, await self._decoder.decode(prompt))
+            except ValueError as error:
+                reason = str(error.__cause__ or error).strip().split("\n")[0]
+                raise DataFault(
+                    f"prompt {prompt.id}: its media are refused by the processor: {reason}"
+                ) from error
+        self.cache.put(key, rendered, rendered.nbytes)
+        return rendered
+
+    async def _process(self, token_ids: Sequence[int], media: DecodedMedia) -> RenderedPrompt:
+        request = TokensPrompt(prompt_token_ids=list(token_ids))
+        given: dict[str, list[object]] = {}
+        if media.images:
+            given["image"] = list(media.images)
+        if media.videos:
+            given["video"] = [_as_sampled(video) for video in media.videos]
+        if given:
+            request["multi_modal_data"] = given
         (engine_input,) = await self._renderer.render_cmpl_async([request])
-        expanded = np.asarray(_expanded_ids(engine_input), dtype=np.int64)
-        self._encoder.check_length(prompt.id, len(expanded) - len(continuation))
-        return RenderedPrompt(engine_input, expanded)
+        return RenderedPrompt(engine_input, np.asarray(_expanded_ids(engine_input), dtype=np.int64))
+
+
+def _as_sampled(video: Video) -> tuple[np.ndarray, dict[str, object]]:
+    return video.frames, video.metadata() | {"do_sample_frames": False}
 
 
 def _expanded_ids(engine_input: EngineInput) -> Sequence[int]:

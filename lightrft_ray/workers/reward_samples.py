@@ -6,7 +6,8 @@ from io import BytesIO
 from PIL import Image
 
 from lightrft_ray.config.errors import DataFault
-from lightrft_ray.data.media import FORMATS, read_image
+from lightrft_ray.data.media import FORMATS
+from lightrft_ray.data.media_source import read_medium
 from lightrft_ray.data.prompt_text import user_text
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore, failed
@@ -48,7 +49,7 @@ def reward_samples(
 
 def encoded_images(prompt: Prompt) -> tuple[EncodedMedia, ...]:
     """The files of a prompt's images. Raises DataFault for the first that cannot be used."""
-    return tuple(_encoded(read_image(path, prompt.image_root), path) for path in prompt.images)
+    return tuple(_encoded(read_medium(path, prompt.image_root), path) for path in prompt.images)
 
 
 def _encoded(content: bytes, path: str) -> EncodedMedia:

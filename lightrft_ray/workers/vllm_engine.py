@@ -5,8 +5,10 @@ The engine is vLLM's AsyncLLM, whose processes live and die with this one.
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 import ray
@@ -16,6 +18,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferInitRequest,
     WeightTransferUpdateRequest,
 )
+from vllm.inputs import EngineInput
 from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind
@@ -24,7 +27,7 @@ from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from lightrft_ray.config import DataFault, RunConfig
 from lightrft_ray.data.demonstrations import Demonstration
-from lightrft_ray.data.processing import PromptEncoder, load_processor
+from lightrft_ray.data.processing import PromptEncoder, load_processor, pixel_limits
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.checkpoint_names import checkpoint_names
 from lightrft_ray.models.freezing import Freezing, freeze
@@ -52,21 +55,29 @@ class VllmEngine:
     """Samples responses under the latest weights it was given."""
 
     def __init__(
-        self, config: RunConfig, forbidden_token_ids: Sequence[int], max_images: int
+        self,
+        config: RunConfig,
+        forbidden_token_ids: Sequence[int],
+        max_images: int,
+        max_videos: int = 0,
     ) -> None:
         """Start the engine and its processes; takes half a minute."""
         self._config = config
+        processor = load_processor(config.model.pretrain, config.model.trust_remote_code)
         self._encoder = PromptEncoder(
-            load_processor(config.model.pretrain, config.model.trust_remote_code),
-            config.data.system_prompt,
-            config.data.prompt_max_len,
+            processor, config.data.system_prompt, config.data.prompt_max_len
         )
         self._forbidden = {token: float("-inf") for token in forbidden_token_ids}
         self._version = 0
         self._requests = 0
         self._buffer = SharedBuffer("lightrft_weights")
-        self._engine = AsyncLLM.from_engine_args(engine_arguments(config, max_images))
-        self._renderer = PromptRenderer(self._encoder, self._engine.renderer)
+        arguments = engine_arguments(
+            config,
+            {"image": max_images, "video": max_videos},
+            pixel_limits(processor, config.media),
+        )
+        self._engine = AsyncLLM.from_engine_args(arguments)
+        self._renderer = PromptRenderer(self._encoder, self._engine.renderer, config.media)
 
     async def connect(self) -> None:
         """Set up the engine's end of the weight transport."""
@@ -74,24 +85,24 @@ class VllmEngine:
         await self._engine.init_weight_transfer_engine(
             WeightTransferInitRequest({"left_out": left_out})
         )
+        await self._engine.update_weight_version(str(self._version))
 
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
     ) -> list[RolloutGroup | SkippedPrompt]:
         """Sample every prompt; results in the order of `tasks`.
 
-        The engine is held until it has all requests, and gets them in order: which sequences it
-        batches together, and with that the last bit of every number, is the same in every run.
+        In a synchronous run the engine is held until it has all requests, and gets them in order:
+        which sequences it batches together, and with that the last bit of every number, is the same
+        in every run. In others it works on older requests meanwhile.
         """
         rendered = await asyncio.gather(*(self._render(task) for task in tasks))
-        await self._hold()
-        try:
+        is_synchronous = self._config.rollout.max_staleness == 0
+        async with self._held() if is_synchronous else nullcontext():
             pending = [
                 each if isinstance(each, SkippedPrompt) else await self._start(*each, settings)
                 for each in rendered
             ]
-        finally:
-            await self._engine.resume_generation()
         return [
             each if isinstance(each, SkippedPrompt) else await self._finish(each)
             for each in pending
@@ -131,7 +142,9 @@ class VllmEngine:
         """Load a weight version; on return no cache holds anything of an older one.
 
         Buckets are fetched and checked while the engine may still generate; it is held only while
-        they are loaded. Raises an error, and keeps the engine held, where the update failed.
+        they are loaded. Requests under way keep their tokens and go on with the new weights, under
+        which all that came before is computed again. Raises an error, and keeps the engine held,
+        where the update failed.
         """
         blocks = await asyncio.gather(*(reference for _, reference in buckets))
         for (spec, _), block in zip(buckets, blocks, strict=True):
@@ -153,6 +166,7 @@ class VllmEngine:
 
     def stop(self) -> None:
         """End the engine's processes."""
+        self._renderer.close()
         self._engine.shutdown()
 
     async def _encode(self, demonstration: Demonstration) -> GroupTokens | DataFault:
@@ -190,12 +204,19 @@ class VllmEngine:
     async def _submit(
         self, rendered: RenderedPrompt, params: SamplingParams
     ) -> RequestOutputCollector:
+        """The version is a part of the keys of the prefix cache: none answers for another."""
         self._requests += 1
         name = f"request-{self._requests}"
-        return await self._engine.add_request(name, rendered.engine_input, params)
+        salted = {**rendered.engine_input, "cache_salt": f"version {self._version}"}
+        return await self._engine.add_request(name, cast(EngineInput, salted), params)
 
     async def _finish(self, pending: "_Pending") -> RolloutGroup:
-        output = await _finished(pending.collector)
+        """Its samples. When cancelled, the engine drops the request."""
+        try:
+            output = await _finished(pending.collector)
+        except asyncio.CancelledError:
+            await self._engine.abort(pending.collector.request_id, internal=True)
+            raise
         return RolloutGroup(
             task=pending.task,
             prompt_ids=pending.rendered.token_ids,
@@ -208,10 +229,18 @@ class VllmEngine:
         return GeneratedSample(
             token_ids=token_ids,
             log_probs=_log_probs_of(token_ids, completion.logprobs or []),
-            weight_versions=np.full(len(token_ids), self._version, dtype=np.int64),
+            weight_versions=_versions_of(completion),
             text=self._encoder.decode(token_ids.tolist()),
             is_truncated=completion.finish_reason == "length",
         )
+
+    @asynccontextmanager
+    async def _held(self) -> AsyncIterator[None]:
+        await self._hold()
+        try:
+            yield
+        finally:
+            await self._engine.resume_generation()
 
     async def _hold(self) -> None:
         """Stop scheduling and keep what is queued.
@@ -222,8 +251,11 @@ class VllmEngine:
         await self._engine.engine_core.pause_scheduler_async(mode="keep", clear_cache=False)
 
     async def _reset_caches(self) -> None:
-        """Drop what was computed under older weights: prefixes, processed media, encodings."""
-        await self._engine.reset_prefix_cache()
+        """Drop what was computed under older weights: prefixes, processed media, encodings.
+
+        What running requests have computed, too: they are preempted, and go on from their tokens.
+        """
+        await self._engine.reset_prefix_cache(reset_running_requests=True)
         await self._engine.reset_mm_cache()
         await self._engine.reset_encoder_cache()
 
@@ -245,6 +277,16 @@ async def _finished(collector: RequestOutputCollector) -> RequestOutput:
     if not isinstance(output, RequestOutput) or not output.finished:
         raise RuntimeError("vLLM gave an unfinished output for a request that asked for the last")
     return output
+
+
+def _versions_of(completion: CompletionOutput) -> np.ndarray:
+    """(L,) int64: the version of the weights that each token was sampled with."""
+    spans = completion.weight_versions or []
+    lengths = [span.end - span.start for span in spans]
+    versions = np.repeat(np.array([int(span.version) for span in spans], dtype=np.int64), lengths)
+    if len(versions) != len(completion.token_ids):
+        raise RuntimeError("vLLM gave tokens without the version of their weights")
+    return versions
 
 
 def _log_probs_of(

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.models.checkpoint_names import checkpoint_names
@@ -130,7 +131,7 @@ def _render(engine: LLM, folder: str, shows_images: bool) -> list[RenderedPrompt
             _prompt(Path(folder), [None, "and", None, "differ how?"], [(56, 84), (56, 56)]),
         ]
     encoder = PromptEncoder(load_processor(folder), None, LONGEST)
-    renderer = PromptRenderer(encoder, engine.llm_engine.renderer)
+    renderer = PromptRenderer(encoder, engine.llm_engine.renderer, MediaConfig())
 
     async def render() -> list[RenderedPrompt]:
         return [await renderer.render(prompt) for prompt in prompts]

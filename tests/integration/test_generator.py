@@ -289,6 +289,38 @@ def test_published_weights_replace_all_old_ones(
     assert _gap(generator, _model(config), inputs, forbidden) < 1e-4
 
 
+def test_a_response_that_spans_versions_has_each_tokens_log_prob_under_its_own(
+    generator: ActorHandle, config: RunConfig, inputs: RunInputs
+) -> None:
+    """Updates come while it is sampled: its tokens are kept, and the rest is of the new weights."""
+    forbidden = tuple(inputs.sampling.forbidden_token_ids)
+    models = [_model(config), _model(config)]
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in models[1].parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.01)
+    published = [_put_buckets(model) for model in models]
+    _update(generator, inputs, 20, published[0])
+    settings = replace(SETTINGS, n=8, max_tokens=64, temperature=2.0)
+    under_way = generator.generate.remote(_tasks(inputs.train_prompts[:64]), settings)
+    version = 20
+    while not ray.wait([under_way], timeout=0)[0]:
+        version += 1
+        _update(generator, inputs, version, published[version % 2])
+    groups = ray.get(under_way, timeout=TIMEOUT)
+    spanning = 0
+    for group in groups:
+        by_model = [_plain_log_probs(model, group.tokens, 2.0, forbidden) for model in models]
+        for index, sample in enumerate(group.samples):
+            own = np.stack([log_probs[index].numpy() for log_probs in by_model])
+            expected = own[sample.weight_versions % 2, np.arange(len(sample.token_ids))]
+            np.testing.assert_allclose(sample.log_probs, expected, atol=1e-4)
+            assert (np.diff(sample.weight_versions) >= 0).all()
+            spanning += len(set(sample.weight_versions.tolist())) > 1
+    assert spanning > 0
+    _update(generator, inputs, version + 1, published[0])
+
+
 def test_damaged_buckets_are_refused_before_the_engine_is_touched(
     generator: ActorHandle, config: RunConfig, inputs: RunInputs
 ) -> None:

@@ -14,6 +14,7 @@ from lightrft_ray.config.load import load_config
 from lightrft_ray.data.processing import load_processor, tokenizer_of
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.driver.batch import RolloutBatch
+from lightrft_ray.driver.generator_pool import RayGenerators
 from lightrft_ray.driver.placement import Placement, role_demands
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
 from lightrft_ray.driver.rollout import RolloutManager
@@ -103,7 +104,7 @@ def test_both_paths_make_the_same_experience(
     workers: Workers, run_config: RunConfig, run_inputs: RunInputs
 ) -> None:
     source = PromptSource(run_inputs.train_prompts, run_config.seed)
-    groups = RolloutManager(run_config, source, workers.generator).next_batch()
+    groups = RolloutManager(run_config, source, RayGenerators(workers.generator)).next_batch()
     batch = RolloutBatch.of(groups, run_inputs.pad_token_id)
     scores = Scorer(run_config, workers).score(batch)
     distributed = Assembler(run_config).assemble(batch.samples, scores).experience

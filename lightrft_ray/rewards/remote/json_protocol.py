@@ -11,7 +11,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightrft_ray.data.media import MediaError
+from lightrft_ray.data.media_source import MediaError
 from lightrft_ray.rewards.remote.faults import FaultKind, RemoteFault
 from lightrft_ray.rewards.remote.png_images import as_png
 from lightrft_ray.rewards.sample import RewardSample, SampleScore, failed

@@ -99,7 +99,7 @@ def test_texts_of_the_command_line(name: str, text: str, value: object) -> None:
         ("algorithm: {lambd: '0.9'}", ["algorithm.lambd", "number", "'0.9'"]),
         ("trainer: {adam_betas: [0.9]}", ["trainer.adam_betas", "[float, float]", "[0.9]"]),
         ("trainer: {adam_betas: [0.9, a]}", ["trainer.adam_betas", "item 2", "number"]),
-        ("rollout: {max_staleness: 1}", ["rollout.max_staleness", "set it to 0", "got 1"]),
+        ("rollout: {max_staleness: -1}", ["rollout.max_staleness", "greater", "got -1"]),
         ("model: {dtype: fp16}", ["model.dtype", "'float32' or 'bfloat16'", "fp16"]),
         ("trainer: {zero_stage: true}", ["trainer.zero_stage", "must be an integer, got true"]),
         ("trainer: {row_layout: ragged}", ["trainer.row_layout", "'packed' or 'padded'"]),

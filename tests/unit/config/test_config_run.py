@@ -50,6 +50,7 @@ def test_sections_in_the_order_of_a_run() -> None:
     assert list(sections()) == [
         "model",
         "data",
+        "media",
         "rollout",
         "reward",
         "algorithm",
@@ -264,10 +265,6 @@ def test_every_timeout_and_count_has_a_lower_bound() -> None:
         if setting.leaf.endswith(("_timeout", "_size", "_len", "_num_nodes")):
             tree = {setting.section: {setting.leaf: 0}}
             assert setting.key in _error(**tree)
-
-
-def test_staleness_says_that_asynchronous_runs_are_not_there() -> None:
-    assert "asynchronous runs are not implemented yet" in _error(rollout={"max_staleness": 1})
 
 
 def test_placement_accepts_gpu_groups() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from lightrft_ray.config import DataFault, UserError
 from lightrft_ray.config.errors import InfrastructureError
-from lightrft_ray.data.media import MediaError
+from lightrft_ray.data.media_source import MediaError
 
 
 def _with_subclasses(kind: type[Exception]) -> list[type[Exception]]:

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.embedded import resolve_embedded
+from lightrft_ray.data.task_files import TaskFiles
 
 
 @pytest.fixture(scope="session")
-def digits() -> DigitsDataset:
-    return DigitsDataset(resolve_embedded("embedded:digits"))
+def digits() -> TaskFiles:
+    return TaskFiles(resolve_embedded("embedded:digits"))
 
 
 @pytest.fixture(scope="session")

@@ -7,21 +7,21 @@ import numpy as np
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from lightrft_ray.data.digits import DigitsDataset
+from lightrft_ray.data.task_files import TaskFiles
 
 
 def _rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_the_splits_cover_every_image_once(digits: DigitsDataset) -> None:
+def test_the_splits_cover_every_image_once(digits: TaskFiles) -> None:
     train, held_out = _rows(digits.train_file), _rows(digits.eval_file)
     images = [row["images"][0] for row in train + held_out]
     assert (len(train), len(held_out), len(set(images))) == (1400, 397, 1797)
     assert all((digits.folder / image).is_file() for image in images)
 
 
-def test_a_row_has_the_documented_form(digits: DigitsDataset) -> None:
+def test_a_row_has_the_documented_form(digits: TaskFiles) -> None:
     row = _rows(digits.train_file)[0]
     content = [{"type": "image"}, {"type": "text", "text": "Which digit?"}]
     assert row == {
@@ -33,7 +33,7 @@ def test_a_row_has_the_documented_form(digits: DigitsDataset) -> None:
     }
 
 
-def test_images_show_what_their_reference_says(digits: DigitsDataset) -> None:
+def test_images_show_what_their_reference_says(digits: TaskFiles) -> None:
     """Shrunk back to 8x8, an image is the source's pixels up to the resampling."""
     source = load_digits()
     for row in _rows(digits.eval_file)[:20]:

@@ -12,7 +12,9 @@ import pytest
 from PIL import Image
 
 from lightrft_ray.config.errors import DataFault
-from lightrft_ray.data.media import MAX_PIXELS, MediaError, load_image, load_images
+from lightrft_ray.config.media import MAX_DECODED_PIXELS
+from lightrft_ray.data.media import load_image, load_images
+from lightrft_ray.data.media_source import MediaError
 from lightrft_ray.data.prompts import Prompt
 
 
@@ -129,7 +131,7 @@ def test_bytes_that_are_no_image_are_a_data_fault(
 def test_the_size_limit_lies_below_pillows_own(tmp_path: Path) -> None:
     """Between the two Pillow would only warn."""
     assert Image.MAX_IMAGE_PIXELS is not None
-    assert MAX_PIXELS < Image.MAX_IMAGE_PIXELS
+    assert MAX_DECODED_PIXELS < Image.MAX_IMAGE_PIXELS
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -163,7 +165,9 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path, kind: str) -> N
         ("http://example.com/a.png", "addresses are not fetched"),
         ("HTTPS://example.com/a.png", "addresses are not fetched"),
         ("file:///etc/hostname", "addresses are not fetched"),
-        ("data:image/png;base64,AAAA", "addresses are not fetched"),
+        ("data:image/png;base64,AAAA", "is not one of PNG"),
+        ("data:image/png;base64,A*A", "is not base64"),
+        ("data:image/png,AAAA", "is a data URI that is not base64"),
         ("a\0.png", "does not exist"),
         ("x" * 5000, "cannot be read .*File name too long"),
     ],

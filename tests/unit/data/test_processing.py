@@ -9,7 +9,6 @@ from PIL import Image
 from transformers import AutoConfig, AutoTokenizer, LlamaConfig
 
 from lightrft_ray.config.errors import DataFault, UserError
-from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import (
     Processor,
@@ -18,6 +17,7 @@ from lightrft_ray.data.processing import (
     tokenizer_of,
 )
 from lightrft_ray.data.prompts import Prompt, read_prompts
+from lightrft_ray.data.task_files import TaskFiles
 from lightrft_ray.models.families import forbidden_token_ids
 
 IMAGE = {"type": "image"}
@@ -41,9 +41,7 @@ def encoder(processor: Processor) -> PromptEncoder:
     return PromptEncoder(processor, system_prompt=None, prompt_max_len=128)
 
 
-def test_a_digit_prompt(
-    processor: Processor, encoder: PromptEncoder, digits: DigitsDataset
-) -> None:
+def test_a_digit_prompt(processor: Processor, encoder: PromptEncoder, digits: TaskFiles) -> None:
     prompt = read_prompts(digits.eval_file)[0][0]
     encoded = encoder.encode(prompt, load_images(prompt))
     assert tokenizer_of(processor).decode(encoded.token_ids) == (

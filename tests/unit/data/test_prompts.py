@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.data.digits import DigitsDataset
 from lightrft_ray.data.prompts import BadRow, Prompt, PromptKeys, read_prompts
+from lightrft_ray.data.task_files import TaskFiles
 
 IMAGE = {"type": "image"}
 
@@ -32,7 +32,7 @@ def _reason(folder: Path, row: dict) -> str:
     return bad.reason
 
 
-def test_a_chat_row_is_kept_as_it_is(digits: DigitsDataset) -> None:
+def test_a_chat_row_is_kept_as_it_is(digits: TaskFiles) -> None:
     prompts, bad = read_prompts(digits.train_file)
     assert (len(prompts), bad) == (1400, [])
     assert prompts[0] == Prompt(
@@ -111,7 +111,7 @@ def test_line_separators_inside_a_text_do_not_end_a_row(tmp_path: Path) -> None:
         ),
         (
             {"prompt": [{"role": "user", "content": [{"type": "video"}]}]},
-            "a content part's type is 'video', not text or image",
+            "0 video(s) for 1 video part(s) in the prompt",
         ),
         (
             {"prompt": [{"role": "user", "content": [{"type": "image", "image": "a.png"}]}]},

@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor, ProcessorMixin
 
-from lightrft_ray.data.digits import DigitsDataset
+from lightrft_ray.data.task_files import TaskFiles
 from lightrft_ray.data.tiny_vlm import build_tiny_qwen_vl
 from lightrft_ray.data.warm_start import warm_start
 
@@ -69,7 +69,7 @@ def test_building_twice_gives_the_same_bytes_and_leaves_the_random_state(tmp_pat
     assert _digest(tmp_path / "a") == _digest(tmp_path / "b") != _digest(tmp_path / "c")
 
 
-def test_the_warm_start_is_deterministic(tmp_path: Path, digits: DigitsDataset) -> None:
+def test_the_warm_start_is_deterministic(tmp_path: Path, digits: TaskFiles) -> None:
     build_tiny_qwen_vl(tmp_path / "a")
     start = _digest(tmp_path / "a")
     shutil.copytree(tmp_path / "a", tmp_path / "b")
@@ -81,7 +81,7 @@ def test_the_warm_start_is_deterministic(tmp_path: Path, digits: DigitsDataset) 
 
 
 def test_the_warm_policy_leaves_room_to_learn(
-    tiny_vlm: Path, digits: DigitsDataset, processor: ProcessorMixin
+    tiny_vlm: Path, digits: TaskFiles, processor: ProcessorMixin
 ) -> None:
     """Held-out accuracy: greedy at most 0.40, sampled (its expectation) 0.15 to 0.35."""
     rows = [json.loads(line) for line in digits.eval_file.read_text().splitlines()]

@@ -1,7 +1,11 @@
 """What each role asks for, and how a shortage is told."""
 
+import pytest
+from pydantic import ValidationError
+
 from lightrft_ray.config import RunConfig
-from lightrft_ray.driver.placement import RoleDemand, describe_shortage, role_demands
+from lightrft_ray.driver.packing import Node, RoleDemand
+from lightrft_ray.driver.placement import demand_table, describe_shortage, role_demands
 
 
 def _demands(**sections: dict[str, object]) -> dict[str, RoleDemand]:
@@ -101,3 +105,62 @@ def test_reward_models_have_groups_of_their_own() -> None:
         "reward_model.small": 0,
     }
     assert len(demands["reward_model.quality"].bundles) == 2
+
+
+def test_a_node_has_the_learners_that_were_asked_for() -> None:
+    learner = _demands(
+        placement={"actor_num_nodes": 2, "actor_num_gpus_per_node": 4},
+        trainer={"micro_train_batch_size": 32},
+    )["learner"]
+    assert learner.bundles == ({"CPU": 4.0, "GPU": 4.0},) * 2
+    assert [learner.of_process(rank)[0] for rank in range(8)] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_resources_and_strategies_of_roles() -> None:
+    demands = _demands(
+        placement={
+            "actor_num_gpus_per_node": 2,
+            "resources": {"learner": {"fast_links": 0.5}, "generator": {"spot": 1}},
+            "strategies": {"generator": "SPREAD"},
+        },
+        trainer={"micro_train_batch_size": 128},
+    )
+    assert demands["learner"].bundles == ({"CPU": 2.0, "GPU": 2.0, "fast_links": 1.0},)
+    assert demands["generator"].bundles[0]["spot"] == 1
+    assert demands["generator"].strategy == "SPREAD"
+    assert demands["learner"].strategy == "PACK"
+
+
+@pytest.mark.parametrize(
+    ("placement", "said"),
+    [
+        ({"resources": {"critic": {"x": 1}}}, "placement.resources names the critic, which the"),
+        ({"strategies": {"critic": "PACK"}}, "placement.strategies names the critic, which the"),
+        ({"resources": {"learner": {"GPU": 1}}}, "of the learner cannot set GPU"),
+    ],
+)
+def test_what_no_process_could_take_is_refused(placement: dict[str, object], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        _demands(placement=placement)
+
+
+def test_a_missing_custom_resource_is_a_shortage() -> None:
+    demands = [RoleDemand("critic", ({"CPU": 1.0, "big_memory": 1.0},) * 2)]
+    assert describe_shortage(demands, {"CPU": 8.0}) == (
+        "2 big_memory (critic 2) and the cluster has 0"
+    )
+
+
+def test_the_table_of_demand_and_supply() -> None:
+    nodes = [Node("10.0.0.1", {"CPU": 8.0, "GPU": 4.0}), Node("10.0.0.2", {"CPU": 8.0})]
+    assert demand_table(_DEMANDS, nodes) == [
+        "role     processes  each          nodes",
+        "learner  4          1 GPU, 1 CPU  10.0.0.1 ×4",
+        "reward   1          0.2 CPU       10.0.0.1 ×1",
+        "needed: 4 GPU, 4.2 CPU; free: 4 GPU, 16 CPU on 2 nodes",
+    ]
+
+
+def test_the_table_shows_what_has_no_place() -> None:
+    learner = demand_table(_DEMANDS, [Node("10.0.0.1", {"CPU": 8.0, "GPU": 2.0})])[1]
+    assert learner.endswith("no place")

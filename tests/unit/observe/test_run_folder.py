@@ -43,6 +43,7 @@ def test_overwriting_removes_what_a_run_makes_and_nothing_else(tmp_path: Path) -
         "metrics.jsonl",
         "summary.json",
         "curves.png",
+        "report.html",
         "evaluation.json",
     ):
         (tmp_path / name).write_text("old")

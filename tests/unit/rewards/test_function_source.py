@@ -62,7 +62,7 @@ def test_only_the_guilty_go_without_a_reward(tmp_path: Path) -> None:
     assert [each.sample_id for each in scores] == [f"s{index}" for index in range(6)]
     assert [each.score for each in scores] == [0.5, None, 0.5, None, None, 0.5]
     assert [each.error for each in scores if each.error] == [
-        "the reward function did not answer within 0.5 s and was killed",
+        "the reward function's process did not answer within 0.5 s and was killed",
         "the reward function's process died (exit status -9)",
         "ValueError: no such luck",
     ]

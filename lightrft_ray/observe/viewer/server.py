@@ -1,0 +1,155 @@
+"""Serves the page and the runs' files to this machine's browsers."""
+
+import errno
+import json
+import re
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from pydantic import BaseModel, TypeAdapter
+
+from lightrft_ray.config.errors import UserError
+from lightrft_ray.observe.viewer.page import content_policy, render_page
+from lightrft_ray.observe.viewer.run_files import IMAGE_TYPES, RunFiles
+from lightrft_ray.observe.viewer.timeline_rows import StepSpans
+
+ADDRESS = "127.0.0.1"
+_SPANS = TypeAdapter(list[StepSpans])
+_MOST_TIMELINE_STEPS = 50
+_LAST_PORT = 65535
+_JSON = "application/json"
+
+
+class ViewerServer(ThreadingHTTPServer):
+    """Listens on this machine alone; `serve_forever()` answers until `shutdown()`."""
+
+    daemon_threads = True
+
+    def __init__(self, runs: Sequence[RunFiles], port: int) -> None:
+        """Take `port`, or any free one for 0.
+
+        Raises UserError where the port is taken or may not be used.
+        """
+        if not 0 <= port <= _LAST_PORT:
+            raise UserError(f"--port {port} is no port: choose one up to {_LAST_PORT}, or 0")
+        self.runs = runs
+        self.page = render_page(None, ", ".join(run.name for run in runs)).encode()
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except OSError as error:
+            reason = (
+                "is taken, maybe by another viewer"
+                if error.errno == errno.EADDRINUSE
+                else (f"cannot be used ({error.strerror})")
+            )
+            raise UserError(
+                f"port {port} {reason}: choose another --port, or 0 for any free one"
+            ) from error
+
+    @property
+    def url(self) -> str:
+        """Where a browser on this machine finds the page."""
+        return f"http://{ADDRESS}:{self.server_port}/"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ViewerServer
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def do_GET(self) -> None:
+        # Another site's page may let its own name point to this machine: then that is the Host.
+        if self.headers.get("Host", "") not in self._own_names():
+            self._refuse(HTTPStatus.FORBIDDEN, "this server answers to localhost alone")
+            return
+        url = urlsplit(self.path)
+        if url.path == "/":
+            self._send(self.server.page, "text/html; charset=utf-8")
+            return
+        for pattern, answer in _ROUTES.items():
+            found = re.fullmatch(pattern, url.path)
+            if found is not None:
+                self._answer(answer, found, parse_qs(url.query))
+                return
+        self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Requests are not worth a line on the terminal."""
+
+    def _own_names(self) -> set[str]:
+        port = self.server.server_port
+        return {f"{name}:{port}" for name in (ADDRESS, "localhost")}
+
+    def _answer(self, answer: "_Answer", found: re.Match[str], query: dict[str, list[str]]) -> None:
+        try:
+            content = answer(self.server.runs, found, query)
+        except (IndexError, ValueError):
+            content = None
+        if content is None:
+            self._refuse(HTTPStatus.NOT_FOUND, "there is no such thing in these runs")
+        else:
+            self._send(*content)
+
+    def _refuse(self, status: HTTPStatus, why: str) -> None:
+        self._send(f"{why}\n".encode(), "text/plain; charset=utf-8", status)
+
+    def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+        self.send_response(status)
+        for name, value in {
+            "Content-Type": kind,
+            "Content-Length": str(len(content)),
+            "Content-Security-Policy": content_policy(served=True) + "; frame-ancestors 'none'",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cache-Control": "no-store",
+        }.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(content)
+
+
+_Query = dict[str, list[str]]
+_Answer = Callable[[Sequence[RunFiles], re.Match[str], _Query], tuple[bytes, str] | None]
+
+
+def _runs(runs: Sequence[RunFiles], _: re.Match[str], __: _Query) -> tuple[bytes, str]:
+    return json.dumps([run.about() for run in runs]).encode(), _JSON
+
+
+def _metrics(runs: Sequence[RunFiles], found: re.Match[str], _: _Query) -> tuple[bytes, str]:
+    return json.dumps(runs[int(found[1])].metrics(), allow_nan=False).encode(), _JSON
+
+
+def _samples(runs: Sequence[RunFiles], found: re.Match[str], query: _Query) -> tuple[bytes, str]:
+    samples = runs[int(found[1])].samples(_number(query, "from"), single="single" in query)
+    return _json(samples), _JSON
+
+
+def _timeline(runs: Sequence[RunFiles], found: re.Match[str], query: _Query) -> tuple[bytes, str]:
+    count = min(_number(query, "count"), _MOST_TIMELINE_STEPS)
+    return _SPANS.dump_json(runs[int(found[1])].timeline(_number(query, "from"), count)), _JSON
+
+
+def _image(runs: Sequence[RunFiles], found: re.Match[str], _: _Query) -> tuple[bytes, str] | None:
+    path = runs[int(found[1])].image(unquote(found[2]))
+    return None if path is None else (path.read_bytes(), IMAGE_TYPES[path.suffix.lower()])
+
+
+_ROUTES: dict[str, _Answer] = {
+    r"/api/runs": _runs,
+    r"/api/runs/(\d+)/metrics": _metrics,
+    r"/api/runs/(\d+)/samples": _samples,
+    r"/api/runs/(\d+)/timeline": _timeline,
+    r"/files/(\d+)/(.+)": _image,
+}
+
+
+def _number(query: _Query, name: str) -> int:
+    return int(query.get(name, ["0"])[0])
+
+
+def _json(model: BaseModel) -> bytes:
+    return model.model_dump_json().encode()

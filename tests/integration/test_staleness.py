@@ -1,0 +1,79 @@
+"""Asynchronous training on the real stack: generation runs ahead, and loses no prompt."""
+
+import math
+from collections.abc import Iterator
+
+import pytest
+
+from lightrft_ray.config.load import load_config
+from lightrft_ray.driver.checkpoint_store import CheckpointStore
+from lightrft_ray.driver.loop import Record
+from lightrft_ray.driver.placement import placed, role_demands
+from lightrft_ray.driver.preflight import check_inputs, resolve_checkpoints
+from lightrft_ray.driver.ray_session import ray_session
+from lightrft_ray.driver.workers import start_workers
+from tests.integration.test_durable import Stack
+
+pytestmark = pytest.mark.slow
+
+STALENESS, STEPS, BATCH = 2, 5, 8
+OPTIONS = {
+    "num_steps": str(STEPS),
+    "rollout_batch_size": str(BATCH),
+    "n_samples_per_prompt": "4",
+    "train_batch_size": "32",
+    "micro_train_batch_size": "16",
+    "eval_max_samples": "8",
+    "save_steps": "1",
+    "max_ckpt_num": "9",
+    "max_staleness": str(STALENESS),
+    "old_log_probs": "learner",
+}
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    folder = tmp_path_factory.mktemp("ahead")
+    config = load_config(None, [*OPTIONS.items(), ("output_dir", str(folder / "run"))])
+    resolved = resolve_checkpoints(config)
+    inputs, demands = check_inputs(resolved), role_demands(resolved)
+    with ray_session(), placed(resolved, demands, is_local=True) as placement:
+        workers = start_workers(resolved, inputs, demands, placement)
+        yield Stack(config, resolved, inputs, workers, CheckpointStore(config.checkpoint_url))
+        workers.stop()
+
+
+@pytest.fixture(scope="module")
+def whole(stack: Stack) -> dict[int, Record]:
+    """The records of a run that was never stopped."""
+    return stack.train()
+
+
+def _check(records: dict[int, Record]) -> None:
+    for record in records.values():
+        assert all(math.isfinite(value) for value in record.values())
+        parts = ("trained", "filtered", "in_flight", "failed")
+        assert record["data/taken"] == sum(record[f"data/{part}"] for part in parts)
+    for step in records.keys() - {0}:
+        assert records[step]["staleness/max"] <= STALENESS
+        shares = [value for name, value in records[step].items() if "staleness/share/" in name]
+        assert sum(shares) == pytest.approx(1)
+        ahead = min(STALENESS + 1, STEPS - step) * BATCH
+        assert records[step]["data/in_flight"] == ahead
+    assert records[STEPS]["data/taken"] == records[STEPS]["data/trained"] == STEPS * BATCH
+    # The first batches are of the first weights, whatever is trained meanwhile.
+    assert records[STEPS]["staleness/max"] > 0
+
+
+def test_generation_is_ahead_by_no_more_than_it_may(whole: dict[int, Record]) -> None:
+    _check(whole)
+    assert whole[1]["staleness/max"] == 0
+    gaps = [record["rollout/log_prob_gap_max"] for record in whole.values() if record["step"] > 0]
+    assert gaps[0] < 1e-4 < gaps[-1]  # as of the present weights, and of older ones
+    assert max(record["publish/canary_max_abs_diff"] for record in whole.values()) <= 1e-4
+
+
+def test_a_checkpoint_loses_no_prompt_in_flight(stack: Stack, whole: dict[int, Record]) -> None:
+    resumed = stack.train(stack.store.open(2))
+    assert resumed.keys() == {3, 4, 5}
+    _check(whole | resumed)

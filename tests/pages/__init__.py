@@ -1,0 +1,1 @@
+"""Tests of the viewer's page in a real browser."""
