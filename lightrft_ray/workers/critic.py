@@ -108,11 +108,11 @@ class CriticLearner:
             denominators=batch.denominators,
         )
 
-    @noted("save")
-    @ray.method(num_returns=2)  # nearest to the method, where Ray looks for it
+    @ray.method(num_returns=2)
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
-        return take_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts)
+        with self._activity.phase("save"):
+            return take_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts)
 
     def restore(self, source: SnapshotSource) -> None:
         """Go on from a checkpoint; all ranks must call it."""

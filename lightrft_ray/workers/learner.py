@@ -230,11 +230,11 @@ class PolicyLearner:
         if self._rank == 0:
             self._model.save_pretrained(folder, state_dict=state)
 
-    @noted("save")
-    @ray.method(num_returns=2)  # nearest to the method, where Ray looks for it
+    @ray.method(num_returns=2)
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
-        return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
+        with self._activity.phase("save"):
+            return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
 
     def restore(self, source: SnapshotSource) -> None:
         """Go on from a checkpoint; all ranks must call it."""
