@@ -41,6 +41,9 @@ class SleepingGenerator:
         self._chance = random.Random(seed)
         self._slots = asyncio.Semaphore(_SLOTS)
 
+    async def ready(self) -> None:
+        """Return once the process runs."""
+
     async def generate(
         self,
         tasks: Sequence[PromptTask],
@@ -87,7 +90,9 @@ def _measure(
         SleepingGenerator.options(num_cpus=0).remote(each, sigma, seed)
         for seed in range(_GENERATORS)
     ]
-    pool = RayGenerators(ActorGroup("generator", actors, timeout=60))
+    group = ActorGroup("generator", actors, timeout=300)
+    group.call("ready")
+    pool = RayGenerators(group)
     chosen = config(_BATCH, staleness, steps + staleness + 1)
     rollouts = RolloutManager(chosen, PromptSource(prompts(2 * _BATCH), 1), pool)
     rollouts.published(0)
