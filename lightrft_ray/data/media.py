@@ -11,6 +11,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from lightrft_ray.config.errors import DataFault
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.data.stored_media import is_stored, read_stored
 
 # Formats that data sets hold. Others stay closed: some of Pillow's readers start programs.
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
@@ -56,6 +57,8 @@ def load_image(reference: str | bytes, root: Path) -> Image.Image:
 
 def read_image(reference: str, root: Path) -> bytes:
     """The bytes of an image's file; raises MediaError as `load_image` does for a path."""
+    if is_stored(reference):
+        return read_stored(reference)
     if _ADDRESS.match(reference):
         raise _unusable(reference, "addresses are not fetched; download it and give its path")
     base = os.path.normpath(root.absolute())

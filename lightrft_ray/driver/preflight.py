@@ -16,7 +16,10 @@ from lightrft_ray.data.processing import (
     load_processor,
     tokenizer_of,
 )
-from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
+from lightrft_ray.data.prompt_set import PromptSet
+from lightrft_ray.data.prompts import Prompt, PromptKeys
+from lightrft_ray.data.reading import ReadSource
+from lightrft_ray.data.run_prompts import joined, read_sources
 from lightrft_ray.driver.model_checks import (
     check_freezing,
     check_layout,
@@ -35,7 +38,7 @@ from lightrft_ray.rewards.recipes import check_labels
 class RunInputs:
     """What a run works on, checked: prompts, and what workers must know of the model."""
 
-    train_prompts: tuple[Prompt, ...]
+    train_prompts: PromptSet
     eval_prompts: tuple[Prompt, ...]
     eval_sets: Mapping[str, tuple[Prompt, ...]]
     bad_rows: int
@@ -44,14 +47,15 @@ class RunInputs:
     stop_token_id: int
     canary_answer: tuple[int, ...]
     demonstrations: tuple[Demonstration, ...] = ()
+    notes: tuple[str, ...] = ()  # one on each source of prompts
 
     @property
     def max_images(self) -> int:
         """The largest number of images of a prompt."""
         taught = [each.prompt for each in self.demonstrations]
         more = [prompt for prompts in self.eval_sets.values() for prompt in prompts]
-        all_prompts = (*self.train_prompts, *self.eval_prompts, *taught, *more)
-        return max(len(prompt.images) for prompt in all_prompts)
+        held = [len(prompt.images) for prompt in (*self.eval_prompts, *taught, *more)]
+        return max([self.train_prompts.max_images, *held])
 
 
 def resolve_checkpoints(config: RunConfig) -> RunConfig:
@@ -72,10 +76,12 @@ def check_inputs(config: RunConfig) -> RunInputs:
     Raises UserError for what is missing or does not fit.
     """
     check_rewards(config)
-    train, evaluation, bad_rows = _read_data(config)
+    reads, held_out_reads = read_data(config)
+    train = joined(reads)
+    evaluation = joined(held_out_reads)[:]
     sets = {name: _read_set(config, each) for name, each in config.evaluation.eval_sets.items()}
     held_out = [*evaluation, *(prompt for prompts in sets.values() for prompt in prompts)]
-    check_labels(config.reward, (prompt.label for prompt in (*train, *held_out)))
+    check_labels(config.reward, (*sorted(train.labels), *(prompt.label for prompt in held_out)))
     model = config.model
     configs = checkpoint_configs(config)
     check_layout(config, configs)
@@ -85,7 +91,8 @@ def check_inputs(config: RunConfig) -> RunInputs:
     processor = load_processor(model.pretrain, model.trust_remote_code)
     tokenizer = tokenizer_of(processor)
     taught, bad_demonstrations = _read_demonstrations(config, tokenizer)
-    check_sight(configs, paths, [*train, *held_out, *(each.prompt for each in taught)])
+    seen = [train.first_with_images] if train.first_with_images else []
+    check_sight(configs, paths, [*seen, *held_out, *(each.prompt for each in taught)])
     encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     check_tokens(configs, paths, processor, encoder, train[0])
     check_freezing(config)
@@ -93,56 +100,53 @@ def check_inputs(config: RunConfig) -> RunInputs:
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]
     forbidden = forbidden_token_ids(configs["model.pretrain"])
     return RunInputs(
-        train_prompts=tuple(train),
+        train_prompts=train,
         eval_prompts=tuple(evaluation),
         eval_sets=sets,
-        bad_rows=bad_rows + bad_demonstrations,
+        bad_rows=bad_demonstrations + sum(len(read.bad) for read in (*reads, *held_out_reads)),
         sampling=Sampling(config.rollout.temperature, forbidden),
         pad_token_id=int(pad),
         stop_token_id=int(tokenizer.eos_token_id),
         canary_answer=tuple(answer[: config.rollout.generate_max_len]),
         demonstrations=tuple(taught),
+        notes=tuple(f"data: {read.describe()}" for read in (*reads, *held_out_reads)),
     )
 
 
-def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:
-    train_file, eval_file = _data_files(config)
-    train, train_bad = _read(config, train_file, config.data.max_samples)
-    if eval_file is None:
-        return train, [], train_bad
-    evaluation, eval_bad = _read(config, eval_file, config.data.eval_max_samples)
-    return train, evaluation, train_bad + eval_bad
+def read_data(
+    config: RunConfig, *, take_all: bool = False
+) -> tuple[list[ReadSource], list[ReadSource]]:
+    """The sources of the training prompts, and of the held-out ones of data.eval_data.
+
+    Raises UserError, with `take_all` not for bad rows, however many.
+    """
+    data = config.data
+    train, held_out = _data_names(config)
+    reads = read_sources(data, train, data.prompt_split, data.max_samples, take_all=take_all)
+    if held_out is None:
+        return reads, []
+    limit = data.eval_max_samples
+    return reads, read_sources(data, held_out, data.eval_split, limit, take_all=take_all)
 
 
 def _read_set(config: RunConfig, chosen: EvaluationSet) -> tuple[Prompt, ...]:
-    path = Path(chosen.data)
-    if is_embedded(chosen.data):
-        path = DigitsDataset(resolve_embedded(chosen.data, _cache_dir(config))).eval_file
-    return tuple(_read(config, path, chosen.max_samples)[0])
+    name = chosen.data
+    if is_embedded(name):
+        name = str(DigitsDataset(resolve_embedded(name, _cache_dir(config))).eval_file)
+    reads = read_sources(config.data, name, config.data.eval_split, chosen.max_samples)
+    return tuple(joined(reads))
 
 
-def _data_files(config: RunConfig) -> tuple[Path, Path | None]:
+def _data_names(config: RunConfig) -> tuple[str, str | None]:
+    """Of the training prompts and the held-out ones, with files in the place of embedded ones."""
     data, cache = config.data, _cache_dir(config)
-    held_out = data.eval_data
-    if not is_embedded(data.prompt_data):
-        train = Path(data.prompt_data)
-    else:
-        dataset = DigitsDataset(resolve_embedded(data.prompt_data, cache))
-        train = dataset.train_file
-        held_out = held_out or data.prompt_data
-    if held_out is None:
-        return train, None
-    if is_embedded(held_out):
-        return train, DigitsDataset(resolve_embedded(held_out, cache)).eval_file
-    return train, Path(held_out)
-
-
-def _read(config: RunConfig, path: Path, limit: int | None) -> tuple[list[Prompt], int]:
-    data = config.data
-    keys = PromptKeys(data.input_key, data.image_key, data.reference_key, data.label_key)
-    root = None if data.image_root is None else Path(data.image_root)
-    prompts, bad = read_prompts(path, keys, root, data.max_bad_fraction)
-    return prompts[:limit], len(bad)
+    train, held_out = data.prompt_data, data.eval_data
+    if is_embedded(train):
+        held_out = held_out or train
+        train = str(DigitsDataset(resolve_embedded(train, cache)).train_file)
+    if held_out is not None and is_embedded(held_out):
+        held_out = str(DigitsDataset(resolve_embedded(held_out, cache)).eval_file)
+    return train, held_out
 
 
 def _read_demonstrations(
