@@ -69,10 +69,19 @@ def _members(path: Path) -> Iterator[tuple[str, _Value]]:
                 yield member.name, _value(path, tar, member, by_reference=is_plain)
                 last = member.name
                 tar.members = []  # type: ignore[attr-defined]  # tarfile would keep all of them
+            if is_plain and not _is_closed(path):
+                raise tarfile.ReadError("it has no mark of its end")
     except (tarfile.TarError, OSError, EOFError) as error:
         raise UserError(
             f"{path}: the tar is damaged after {last} ({error}): copy or download it again"
         ) from error
+
+
+def _is_closed(path: Path) -> bool:
+    """Whether it ends in zeros: tarfile takes one that is cut between two members for whole."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - tarfile.BLOCKSIZE))
+        return not file.read().strip(b"\0")
 
 
 def _value(

@@ -171,9 +171,9 @@ def test_filters_and_the_cap(tmp_path: Path) -> None:
     assert read.filtered == 5
     assert len(_read(tmp_path / "a.jsonl", filter_columns={"n": [2, 3, True]}).prompts) == 2
     assert len(_read(tmp_path / "a.jsonl", limit=3).prompts) == 3
-    with pytest.raises(UserError, match="none of its 8 rows passes data.filter_columns"):
+    with pytest.raises(UserError, match=r"none of its 8 rows passes data\.filter_columns"):
         _read(tmp_path / "a.jsonl", filter_columns={"n": [99]})
-    with pytest.raises(UserError, match="no row has the column 'm' of data.filter_columns"):
+    with pytest.raises(UserError, match=r"no row has the column 'm' of data\.filter"):
         _read(tmp_path / "a.jsonl", filter_columns={"m": [1]})
 
 
@@ -214,7 +214,7 @@ def test_a_name_that_is_neither_a_file_nor_on_the_hub(monkeypatch: pytest.Monkey
         raise datasets.exceptions.DatasetNotFoundError("Dataset 'a/b' doesn't exist on the Hub")
 
     monkeypatch.setattr(datasets, "load_dataset", refuse)
-    with pytest.raises(UserError, match="a/b: cannot be loaded .*doesn't exist on the Hub"):
+    with pytest.raises(UserError, match=r"a/b: cannot be loaded .*doesn't exist on the Hub"):
         open_source("a/b")
 
 
