@@ -20,6 +20,7 @@ from lightrft_ray.data.reading import ReadSource
 _BINS = 8
 _BAR = 40  # characters of the longest
 _QUOTED = re.compile(r"'[^']*'|\"[^\"]*\"")
+_NAMED = re.compile("^(image|video|prompt) .*?: ")
 _NUMBER = re.compile(r"\d+(?:[.x]\d+)*")
 
 
@@ -53,10 +54,10 @@ class Kind:
 
 
 def examine(read: ReadSource, encoder: PromptEncoder, shown: int) -> tuple[Findings, list[Sample]]:
-    """Decode and encode every prompt as a generator does; and `shown` of them, evenly spread."""
-    findings, samples = Findings(), []
+    """Decode and encode every prompt as a generator does; and `shown` usable ones, evenly spread."""
+    findings = Findings()
+    usable: array[int] = array("Q")  # places
     seen: set[bytes] = set()
-    step = max(1, len(read.prompts) // shown) if shown else len(read.prompts) + 1
     for place, prompt in enumerate(read.prompts):
         digest = _digest(prompt)
         findings.repeated += digest in seen
@@ -69,9 +70,13 @@ def examine(read: ReadSource, encoder: PromptEncoder, shown: int) -> tuple[Findi
             findings.faults.append(BadRow(read.numbers[place], str(fault)))
             continue
         findings.lengths.append(len(encoded.expanded_ids))
-        if place % step == 0 and len(samples) < shown:
-            samples.append(Sample(prompt, images, encoded.token_ids))
-    return findings, samples
+        usable.append(place)
+    chosen = [usable[len(usable) * rank // shown] for rank in range(shown)] if usable else []
+    return findings, [_sample(read.prompts[place], encoder) for place in dict.fromkeys(chosen)]
+
+
+def _sample(prompt: Prompt, encoder: PromptEncoder) -> Sample:
+    return Sample(prompt, load_images(prompt), encoder.token_ids(prompt))
 
 
 def kinds(rows: Iterable[BadRow]) -> list[Kind]:
@@ -112,13 +117,9 @@ def bars(values: Sequence[int]) -> list[str]:
 
 
 def _kind(reason: str) -> str:
-    head, colon, tail = reason.partition(": ")
-    # The words before a fault's reason name the prompt or the file.
-    reason = f"{head.split(' ')[0]} …: {tail}" if colon and head[:6] in _NAMED else reason
+    """A reason without what differs from row to row: names, places and numbers."""
+    reason = _NAMED.sub(r"\1 …: ", reason)
     return _NUMBER.sub("#", _QUOTED.sub("'…'", reason))
-
-
-_NAMED = ("image ", "video ", "prompt")
 
 
 def _digest(prompt: Prompt) -> bytes:

@@ -67,10 +67,7 @@ def _describe(read: ReadSource, findings: Findings, what: str, longest: int) -> 
             lines.append(f"  {len(found)} {title}, by reason")
             lines += [f"    {_kind(kind, read.word)}" for kind in kinds(found)]
     for title, values in (
-        (
-            f"prompt tokens, those of media included (data.prompt_max_len {longest})",
-            findings.lengths,
-        ),
+        (f"tokens of a prompt, media included (data.prompt_max_len {longest})", findings.lengths),
         ("pixels of an image", findings.pixels),
     ):
         if values:
