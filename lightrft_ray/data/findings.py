@@ -54,7 +54,7 @@ class Kind:
 
 
 def examine(read: ReadSource, encoder: PromptEncoder, shown: int) -> tuple[Findings, list[Sample]]:
-    """Decode and encode every prompt as a generator does; and `shown` usable ones, evenly spread."""
+    """Decode and encode every prompt as a generator does; and `shown` of the usable ones."""
     findings = Findings()
     usable: array[int] = array("Q")  # places
     seen: set[bytes] = set()
