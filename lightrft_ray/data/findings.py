@@ -28,9 +28,7 @@ _NUMBER = re.compile(r"\d+(?:[.x]\d+)*")
 class Findings:
     """Of one source."""
 
-    lengths: "array[int]" = field(
-        default_factory=lambda: array("Q")
-    )  # tokens, those of media included
+    lengths: "array[int]" = field(default_factory=lambda: array("Q"))  # tokens, with the media's
     pixels: "array[int]" = field(default_factory=lambda: array("Q"))  # of each image
     faults: list[BadRow] = field(default_factory=list)  # prompts that the run would skip
     repeated: int = 0  # prompts with the messages and media of an earlier one

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NotRequired, TypedDict
 
 Medium = Literal["image", "video"]
-MEDIA: tuple[Medium, ...] = ("image", "video")
+_MEDIA: tuple[Medium, ...] = ("image", "video")
 
 _ROLES = ("system", "user", "assistant")
 _PART_KEYS = {"text": {"type", "text"}, "image": {"type"}, "video": {"type"}}
@@ -40,7 +40,7 @@ def parse_messages(
     a part for each image and then each video before the text. Otherwise there must be exactly as
     many parts of each kind as media, in the order of the media. Raises RowError.
     """
-    counts = dict(zip(MEDIA, (image_count, video_count), strict=True))
+    counts = dict(zip(_MEDIA, (image_count, video_count), strict=True))
     if isinstance(value, str):
         messages: tuple[ChatMessage, ...] = (_user_turn(_checked_text(value), counts),)
     elif not isinstance(value, list) or not value:
@@ -50,13 +50,13 @@ def parse_messages(
     if messages[-1]["role"] != "user":
         raise RowError(f"the last message is the {messages[-1]['role']}'s, not the user's")
     for medium, given in counts.items():
-        parts = count_parts(messages, medium)
+        parts = _count_parts(messages, medium)
         if given != parts:
             raise RowError(f"{given} {medium}(s) for {parts} {medium} part(s) in the prompt")
     return messages
 
 
-def count_parts(messages: Iterable[ChatMessage], medium: Medium) -> int:
+def _count_parts(messages: Iterable[ChatMessage], medium: Medium) -> int:
     """How many parts of a kind the messages have."""
     contents = [message["content"] for message in messages]
     parts = [part for content in contents if not isinstance(content, str) for part in content]

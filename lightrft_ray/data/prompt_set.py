@@ -27,7 +27,7 @@ class PromptSet(Sequence[Prompt]):
         self._starts, self._sizes = array("Q"), array("L")
         self._roots: dict[str, int] = {}
         self._media_file = ""
-        self._with_images: int | None = None  # place of the first
+        self._examples: dict[str, int] = {}  # places of the first with an image and with a video
         self.parts: list[range] = []
         self.ids: list[str] = []
         self.labels: set[str] = set()
@@ -49,9 +49,9 @@ class PromptSet(Sequence[Prompt]):
         return self._loaded(os.pread(self._file.fileno(), size, start))
 
     @property
-    def first_with_images(self) -> Prompt | None:
-        """An example of those that need a model with eyes."""
-        return None if self._with_images is None else self[self._with_images]
+    def examples(self) -> list[Prompt]:
+        """The first prompt with an image, and the first with a video."""
+        return [self[place] for place in self._examples.values()]
 
     def append(self, prompt: Prompt) -> None:
         """Write a prompt behind the others. Raises UserError where the disk is full."""
@@ -70,8 +70,9 @@ class PromptSet(Sequence[Prompt]):
         self._starts.append(self._size)
         self._sizes.append(len(content))
         self._size += len(content)
-        if prompt.images and self._with_images is None:
-            self._with_images = len(self.ids)
+        for medium, references in (("image", prompt.images), ("video", prompt.videos)):
+            if references:
+                self._examples.setdefault(medium, len(self.ids))
         self.ids.append(prompt.id)
         self.labels.add(prompt.label)
         self.max_images = max(self.max_images, len(prompt.images))

@@ -43,7 +43,7 @@ class ReadRules:
     filter_columns: Mapping[str, Sequence[Scalar]] = field(default_factory=dict)
     max_chars: int | None = None  # of a prompt's text
     limit: int | None = None  # prompts to read
-    max_bad_fraction: float | None = 0.05  # None: whatever there is
+    max_bad_fraction: float = 0.05
     cache_dir: Path | None = None  # where media go that rows hold themselves
 
 
@@ -73,7 +73,7 @@ class ReadSource:
         return f"{self.name}: {counts}, {len(self.bad)} bad rows left out ({named})"
 
 
-def read_source(source: Source, rules: ReadRules) -> ReadSource:
+def read_source(source: Source, rules: ReadRules, *, take_all: bool = False) -> ReadSource:
     """The prompts of a source in its order, and the rows that could not be used.
 
     The prompt column is needed in every row; a reference in every row, once any row has one. The
@@ -83,15 +83,15 @@ def read_source(source: Source, rules: ReadRules) -> ReadSource:
 
     Raises UserError if the source is missing, empty or damaged, if a column is missing everywhere,
     if two rows have one id, if more than `max_bad_fraction` of the rows are bad, or all, or if
-    none passes the filters.
+    none passes the filters. With `take_all` no share of bad rows is too large, nor no prompt.
     """
     store = MediaStore((rules.cache_dir or DEFAULT_CACHE_DIR).expanduser().resolve())
     try:
         read = _Reading(source, rules, store).read()
     finally:
         store.discard()
-    if rules.max_bad_fraction is not None:
-        check_counts(read, rules.max_bad_fraction)
+    if not take_all:
+        _check_counts(read, rules.max_bad_fraction)
     return read
 
 
@@ -147,7 +147,7 @@ class _Reading:
             return
         self._places[prompt.id] = (row.file, row.number)
         limit = self._rules.max_chars
-        if limit is not None and text_length(prompt) > limit:
+        if limit is not None and _text_length(prompt) > limit:
             self._filtered += 1
             return
         if fields.reference is None:
@@ -221,7 +221,7 @@ class _Reading:
         return self._prompts.without(missing)
 
 
-def text_length(prompt: Prompt) -> int:
+def _text_length(prompt: Prompt) -> int:
     """Characters of all its messages."""
     contents = [message["content"] for message in prompt.messages]
     return sum(
@@ -265,7 +265,7 @@ def _place(word: str, file: str, number: int) -> str:
     return f"{word} {number} of {file}" if file else f"{word} {number}"
 
 
-def check_counts(read: ReadSource, max_bad_fraction: float) -> None:
+def _check_counts(read: ReadSource, max_bad_fraction: float) -> None:
     """Raise UserError for a source of too many bad rows, or of no prompt."""
     good, bad = len(read.prompts), len(read.bad)
     if not good and not bad:

@@ -9,20 +9,23 @@ from lightrft_ray.data.layouts import PromptKeys
 from lightrft_ray.data.prompt import Prompt
 from lightrft_ray.data.prompt_set import PromptSet
 from lightrft_ray.data.reading import ReadRules, ReadSource, read_source
-from lightrft_ray.data.sources import open_sources
+from lightrft_ray.data.sources import open_source
 
 
 def read_sources(
-    data: DataConfig, text: str, split: str, limit: int | None, *, take_all: bool = False
+    data: DataConfig,
+    names: Sequence[str],
+    split: str,
+    limit: int | None,
+    *,
+    take_all: bool = False,
 ) -> list[ReadSource]:
-    """Each source that `text` names, of each at most `limit` prompts.
+    """Each of the named sources, of each at most `limit` prompts.
 
     Raises UserError, with `take_all` not for bad rows, however many.
     """
     rules = read_rules(data, limit)
-    if take_all:
-        rules = replace(rules, max_bad_fraction=None)
-    return [read_source(source, rules) for source in open_sources(text, split)]
+    return [read_source(open_source(name, split), rules, take_all=take_all) for name in names]
 
 
 def read_rules(data: DataConfig, limit: int | None) -> ReadRules:

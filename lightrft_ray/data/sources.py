@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lightrft_ray.config.data import source_names
 from lightrft_ray.config.errors import UserError
 from lightrft_ray.data.readers.csv_table import read_csv
 from lightrft_ray.data.readers.json_array import read_json
@@ -61,11 +60,6 @@ READERS: dict[str, Reader] = {
 }
 """By the ending of a file's name."""
 _LINED = (".jsonl", ".jsonl.gz")
-
-
-def open_sources(text: str, split: str = "train") -> list[Source]:
-    """The sources of a setting: one, or several with commas between them. Raises UserError."""
-    return [open_source(name, split) for name in source_names(text)]
 
 
 def open_source(name: str, split: str = "train") -> Source:

@@ -1,12 +1,13 @@
 """All that can be known to be wrong before a model is loaded or a process started."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.config.data import source_names
 from lightrft_ray.config.evaluation import EvaluationSet
 from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
 from lightrft_ray.data.digits import DigitsDataset
@@ -19,7 +20,7 @@ from lightrft_ray.data.processing import (
 from lightrft_ray.data.prompt_set import PromptSet
 from lightrft_ray.data.prompts import Prompt, PromptKeys
 from lightrft_ray.data.reading import ReadSource
-from lightrft_ray.data.run_prompts import joined, read_sources
+from lightrft_ray.data.run_prompts import joined, read_rules, read_sources
 from lightrft_ray.driver.model_checks import (
     check_freezing,
     check_layout,
@@ -91,8 +92,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     processor = load_processor(model.pretrain, model.trust_remote_code)
     tokenizer = tokenizer_of(processor)
     taught, bad_demonstrations = _read_demonstrations(config, tokenizer)
-    seen = [train.first_with_images] if train.first_with_images else []
-    check_sight(configs, paths, [*seen, *held_out, *(each.prompt for each in taught)])
+    check_sight(configs, paths, [*train.examples, *held_out, *(each.prompt for each in taught)])
     encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     check_tokens(configs, paths, processor, encoder, train[0])
     check_freezing(config)
@@ -121,32 +121,35 @@ def read_data(
     Raises UserError, with `take_all` not for bad rows, however many.
     """
     data = config.data
-    train, held_out = _data_names(config)
-    reads = read_sources(data, train, data.prompt_split, data.max_samples, take_all=take_all)
-    if held_out is None:
-        return reads, []
-    limit = data.eval_max_samples
-    return reads, read_sources(data, held_out, data.eval_split, limit, take_all=take_all)
+    names = data.prompt_sources
+    # Embedded data bring their held-out split.
+    held_out = [name for name in names if is_embedded(name)]
+    if data.eval_data is not None:
+        held_out = source_names(data.eval_data)
+    train, evaluation = (_files(config, names), _files(config, held_out, held_out=True))
+    limit, eval_limit = data.max_samples, data.eval_max_samples
+    return (
+        read_sources(data, train, data.prompt_split, limit, take_all=take_all),
+        read_sources(data, evaluation, data.eval_split, eval_limit, take_all=take_all),
+    )
 
 
 def _read_set(config: RunConfig, chosen: EvaluationSet) -> tuple[Prompt, ...]:
-    name = chosen.data
-    if is_embedded(name):
-        name = str(DigitsDataset(resolve_embedded(name, _cache_dir(config))).eval_file)
-    reads = read_sources(config.data, name, config.data.eval_split, chosen.max_samples)
+    names = _files(config, source_names(chosen.data), held_out=True)
+    reads = read_sources(config.data, names, config.data.eval_split, chosen.max_samples)
     return tuple(joined(reads))
 
 
-def _data_names(config: RunConfig) -> tuple[str, str | None]:
-    """Of the training prompts and the held-out ones, with files in the place of embedded ones."""
-    data, cache = config.data, _cache_dir(config)
-    train, held_out = data.prompt_data, data.eval_data
-    if is_embedded(train):
-        held_out = held_out or train
-        train = str(DigitsDataset(resolve_embedded(train, cache)).train_file)
-    if held_out is not None and is_embedded(held_out):
-        held_out = str(DigitsDataset(resolve_embedded(held_out, cache)).eval_file)
-    return train, held_out
+def _files(config: RunConfig, names: Sequence[str], *, held_out: bool = False) -> list[str]:
+    """The names of sources, with a file in the place of each embedded one."""
+    files = []
+    for name in names:
+        if is_embedded(name):
+            dataset = DigitsDataset(resolve_embedded(name, _cache_dir(config)))
+            files.append(str(dataset.eval_file if held_out else dataset.train_file))
+        else:
+            files.append(name)
+    return files
 
 
 def _read_demonstrations(
@@ -155,13 +158,12 @@ def _read_demonstrations(
     data = config.data
     if data.pretrain_data is None:
         return [], 0
+    rules = read_rules(data, limit=None)
+    keys = replace(rules.keys, reference=data.output_key, label=PromptKeys.label)
+    # Filters and the cap are those of the prompts to train on.
+    rules = replace(rules, keys=keys, filter_columns={}, max_chars=None)
     return read_demonstrations(
-        Path(data.pretrain_data),
-        PromptKeys(data.input_key, data.image_key, reference=data.output_key),
-        None if data.image_root is None else Path(data.image_root),
-        tokenizer,
-        max_tokens=config.rollout.generate_max_len,
-        max_bad_fraction=data.max_bad_fraction,
+        data.pretrain_data, rules, tokenizer, max_tokens=config.rollout.generate_max_len
     )
 
 

@@ -1,8 +1,7 @@
 """What readers yield, whatever the format."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 
@@ -36,8 +35,3 @@ class ByteRange:
 Rows = Iterator[Row | BadRow]
 Reader = Callable[[Path], Rows]
 """Reads a file row by row. Raises UserError, before or between rows, for a file that is damaged."""
-
-
-def share_of(rows: Iterable[Row | BadRow], start: int | None, stop: int | None) -> Rows:
-    """The rows from place `start` to before `stop`, counted from 0."""
-    yield from islice(rows, start, stop)
