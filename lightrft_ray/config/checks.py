@@ -263,7 +263,6 @@ def check_overwriting(
         "model.pretrain": model.pretrain,
         "model.ref_pretrain": model.ref_pretrain,
         "model.critic_pretrain": model.critic_pretrain,
-        "data.prompt_data": data.prompt_data,
         "data.eval_data": data.eval_data,
         "data.pretrain_data": data.pretrain_data,
     }
@@ -273,7 +272,8 @@ def check_overwriting(
     inputs |= {name: file for name, file in files.items() if file.endswith(".py")}
     models = {f"reward.models.{name}": each.pretrain for name, each in reward.models.items()}
     inputs |= models
-    for name, path in inputs.items():
+    prompts = [("data.prompt_data", source) for source in data.prompt_sources]
+    for name, path in (*inputs.items(), *prompts):
         if path is None or path.startswith(_EMBEDDED) or not _lies_in(path, output_dir):
             continue
         if (name.startswith("model.") or name in models) and _is_hub_name(path, output_dir):

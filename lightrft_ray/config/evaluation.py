@@ -18,7 +18,7 @@ class EvaluationSet(Section):
     """One more set of held-out prompts, with a sampling of its own."""
 
     data: NonEmptyStr
-    """Prompts: a JSONL file, or embedded:NAME."""
+    """Prompts: a source as in data.prompt_data, or embedded:NAME."""
     max_samples: PositiveInt | None = None
     """Prompts to read (null: all)."""
     n_samples_per_prompt: PositiveInt = 1

@@ -78,15 +78,16 @@ def _alternatives(annotation: object) -> list[object]:
 def _type_label(kind: object) -> str:
     if get_origin(kind) is Literal:
         return "|".join(map(str, get_args(kind)))
-    if get_origin(kind) is dict:
-        return "{NAME: {...}}"
     if get_origin(kind) is tuple:
         items = (
             "…" if item is ... else _type_label(_alternatives(item)[0]) for item in get_args(kind)
         )
         return f"[{', '.join(items)}]"
+    if get_origin(kind) is list:
+        return f"[{_type_label(_alternatives(get_args(kind)[0])[0])}, …]"
     if get_origin(kind) is dict:
-        return f"{{name: {_type_label(_alternatives(get_args(kind)[1])[0])}}}"
+        value = _alternatives(get_args(kind)[1])[0]
+        return f"{{NAME: {_TYPE_LABELS[value]}}}" if value in _TYPE_LABELS else "{NAME: {...}}"
     if isinstance(kind, type) and issubclass(kind, Section):
         return "settings"
     return _TYPE_LABELS[kind]

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from lightrft_ray.config.errors import UserError
-from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
+from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.data.reading import ReadRules, read_source
+from lightrft_ray.data.sources import open_source
 
 
 @dataclass(frozen=True)
@@ -20,29 +21,23 @@ class Demonstration:
 
 
 def read_demonstrations(
-    path: Path,
-    keys: PromptKeys,
-    image_root: Path | None,
-    tokenizer: PreTrainedTokenizerBase,
-    *,
-    max_tokens: int,
-    max_bad_fraction: float,
+    name: str, rules: ReadRules, tokenizer: PreTrainedTokenizerBase, *, max_tokens: int
 ) -> tuple[list[Demonstration], int]:
-    """The demonstrations of a JSONL file in file order, and how many rows could not be used.
+    """The demonstrations of a source in its order, and how many rows could not be used.
 
-    `keys.reference` names the column of the response. A row whose response is empty, or has more
-    than `max_tokens` tokens with the end of the turn, cannot be used. Raises UserError as
-    `read_prompts` does.
+    `rules.keys.reference` names the column of the response. A row whose response is empty, or has
+    more than `max_tokens` tokens with the end of the turn, cannot be used. Raises UserError as
+    `read_source` does.
     """
-    prompts, bad = read_prompts(path, keys, image_root, max_bad_fraction)
-    read = [Demonstration(prompt, _response_ids(prompt, tokenizer)) for prompt in prompts]
+    source = read_source(open_source(name), rules)
+    read = [Demonstration(prompt, _response_ids(prompt, tokenizer)) for prompt in source.prompts]
     usable = [each for each in read if 1 < len(each.response_ids) <= max_tokens]
-    total, unusable = len(read) + len(bad), len(read) - len(usable) + len(bad)
-    if not usable or unusable > max_bad_fraction * total:
+    total, unusable = len(read) + len(source.bad), len(read) - len(usable) + len(source.bad)
+    if not usable or unusable > rules.max_bad_fraction * total:
         raise UserError(
-            f"{path}: {unusable} of {total} rows cannot be used, more than the share "
-            f"{max_bad_fraction:g} that data.max_bad_fraction allows: the column "
-            f"{keys.reference!r} must hold a response of at most rollout.generate_max_len "
+            f"{name}: {unusable} of {total} rows cannot be used, more than the share "
+            f"{rules.max_bad_fraction:g} that data.max_bad_fraction allows: the column "
+            f"{rules.keys.reference!r} must hold a response of at most rollout.generate_max_len "
             f"{max_tokens} tokens with the end of the turn ({_lengths(read)})"
         )
     return usable, unusable

@@ -10,6 +10,7 @@ from pathlib import Path
 from PIL import Image
 
 from lightrft_ray.config.errors import DataFault
+from lightrft_ray.data.stored_media import is_stored, read_stored
 
 MediaReference = str | bytes | Mapping[str, object] | Image.Image
 """A path, a `data:` URI, base64 text, the bytes of a file, the Hugging Face feature
@@ -48,7 +49,7 @@ def read_medium(reference: MediaReference, root: Path, medium: str = "image") ->
 
     Paths are relative to `root`. Raises MediaError, which calls it a `medium`, if there is nothing
     to read, if a path is an address or leaves the root by its spelling (symbolic links inside the
-    root are followed), and if base64 is broken.
+    root are followed), and if base64 is broken; DataFault if what the rows held is gone.
     """
     if isinstance(reference, bytes):
         return reference
@@ -56,6 +57,8 @@ def read_medium(reference: MediaReference, root: Path, medium: str = "image") ->
         return _read_feature(reference, root, medium)
     if not isinstance(reference, str):
         raise unusable(medium, reference, "is neither a path nor the bytes of a file")
+    if is_stored(reference):
+        return read_stored(reference)
     if _is_content(reference):
         return _decode_base64(reference, medium)
     return _read_file(reference, root, medium)

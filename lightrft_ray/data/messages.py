@@ -1,11 +1,15 @@
 """Chat messages of a prompt: text and media placeholders, checked when the data are read."""
 
 import re
-from collections.abc import Sequence
-from typing import NotRequired, TypedDict
+from collections.abc import Iterable, Mapping
+from typing import Literal, NotRequired, TypedDict
+
+Medium = Literal["image", "video"]
+_MEDIA: tuple[Medium, ...] = ("image", "video")
 
 _ROLES = ("system", "user", "assistant")
 _PART_KEYS = {"text": {"type", "text"}, "image": {"type"}, "video": {"type"}}
+_MARKER = re.compile("<(image|video)>")
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can spell what no tokenizer can encode
 
 
@@ -32,53 +36,87 @@ def parse_messages(
 ) -> tuple[ChatMessage, ...]:
     """Check a prompt column: a plain string, or a list of chat messages that ends with the user.
 
-    A plain string becomes one user turn, with a part for each image and then each video before the
-    text. A chat must hold exactly as many parts of each kind as media, in the order of the media.
-    Raises RowError.
+    `<image>` and `<video>` in a text become parts in their place. A plain string without any gets
+    a part for each image and then each video before the text. Otherwise there must be exactly as
+    many parts of each kind as media, in the order of the media. Raises RowError.
     """
-    media = ["image"] * image_count + ["video"] * video_count
+    counts = dict(zip(_MEDIA, (image_count, video_count), strict=True))
     if isinstance(value, str):
-        return (_user_turn(_checked_text(value), media),)
-    if not isinstance(value, list) or not value:
+        messages: tuple[ChatMessage, ...] = (_user_turn(_checked_text(value), counts),)
+    elif not isinstance(value, list) or not value:
         raise RowError("the prompt is neither a text nor a list of chat messages")
-    messages = tuple(_parse_message(message) for message in value)
+    else:
+        messages = tuple(_parse_message(message) for message in value)
     if messages[-1]["role"] != "user":
         raise RowError(f"the last message is the {messages[-1]['role']}'s, not the user's")
-    for medium in ("image", "video"):
-        given, parts = media.count(medium), sum(_count(message, medium) for message in messages)
+    for medium, given in counts.items():
+        parts = _count_parts(messages, medium)
         if given != parts:
             raise RowError(f"{given} {medium}(s) for {parts} {medium} part(s) in the prompt")
     return messages
 
 
-def _user_turn(text: str, media: Sequence[str]) -> ChatMessage:
-    if not media:
-        return {"role": "user", "content": text}
-    parts: list[ContentPart] = [{"type": medium} for medium in media]
+def _count_parts(messages: Iterable[ChatMessage], medium: Medium) -> int:
+    """How many parts of a kind the messages have."""
+    contents = [message["content"] for message in messages]
+    parts = [part for content in contents if not isinstance(content, str) for part in content]
+    return sum(part["type"] == medium for part in parts)
+
+
+def _user_turn(text: str, counts: Mapping[Medium, int]) -> ChatMessage:
+    if not any(counts.values()) or _MARKER.search(text):
+        return {"role": "user", "content": _content(text)}
+    parts: list[ContentPart] = [
+        {"type": medium} for medium, count in counts.items() for _ in range(count)
+    ]
     return {"role": "user", "content": [*parts, {"type": "text", "text": text}]}
 
 
 def _parse_message(value: object) -> ChatMessage:
-    if not isinstance(value, dict) or set(value) != {"role", "content"}:
+    message = _without_nulls(value)
+    if set(message) != {"role", "content"}:
         raise RowError("a message needs exactly the keys role and content")
-    role, content = value["role"], value["content"]
-    if role not in _ROLES:
+    role, content = message["role"], message["content"]
+    if not isinstance(role, str) or role not in _ROLES:
         raise RowError(f"role {role!r} is not one of {', '.join(_ROLES)}")
     if isinstance(content, list) and content:
-        return {"role": role, "content": [_parse_part(part) for part in content]}
-    return {"role": role, "content": _checked_text(content)}
+        parts = [part for each in content for part in _parse_part(each)]
+        return {"role": role, "content": parts}
+    return {"role": role, "content": _content(_checked_text(content))}
 
 
-def _parse_part(value: object) -> ContentPart:
-    kind = value.get("type") if isinstance(value, dict) else None
-    if not isinstance(value, dict) or not isinstance(kind, str) or kind not in _PART_KEYS:
+def _parse_part(value: object) -> list[ContentPart]:
+    part = _without_nulls(value)
+    kind = part.get("type")
+    if not isinstance(kind, str) or kind not in _PART_KEYS:
         raise RowError(f"a content part's type is {kind!r}, not text, image or video")
-    if set(value) != _PART_KEYS[kind]:
+    if set(part) != _PART_KEYS[kind]:
         expected = " and ".join(sorted(_PART_KEYS[kind]))
-        raise RowError(f"a content part of type {kind} takes {expected}, not {sorted(value)}")
+        raise RowError(f"a content part of type {kind} takes {expected}, not {sorted(part)}")
     if kind != "text":
-        return {"type": kind}
-    return {"type": "text", "text": _checked_text(value["text"])}
+        return [{"type": kind}]
+    text = _checked_text(part["text"])
+    content = _content(text)
+    return [{"type": "text", "text": text}] if isinstance(content, str) else content
+
+
+def _without_nulls(value: object) -> dict[str, object]:
+    """A mapping's set keys: in columnar files each part has the keys of all."""
+    if not isinstance(value, dict):
+        return {}
+    return {str(key): each for key, each in value.items() if each is not None}
+
+
+def _content(text: str) -> str | list[ContentPart]:
+    """The text, or where it has markers the parts between and at them."""
+    if not _MARKER.search(text):
+        return text
+    pieces = _MARKER.split(text)  # text, marker, text, ..., marker, text
+    return [
+        {"type": piece} if place % 2 else {"type": "text", "text": piece}
+        for place, piece in enumerate(pieces)
+        if piece
+    ]
 
 
 def _checked_text(value: object) -> str:
@@ -87,8 +125,3 @@ def _checked_text(value: object) -> str:
     if _LONE_SURROGATE.search(value):
         raise RowError("a text holds half of a surrogate pair")
     return value
-
-
-def _count(message: ChatMessage, medium: str) -> int:
-    content = message["content"]
-    return 0 if isinstance(content, str) else sum(part["type"] == medium for part in content)

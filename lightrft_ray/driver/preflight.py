@@ -1,12 +1,13 @@
 """All that can be known to be wrong before a model is loaded or a process started."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from transformers import PreTrainedTokenizerBase
 
 from lightrft_ray.config import RunConfig
+from lightrft_ray.config.data import source_names
 from lightrft_ray.config.evaluation import EvaluationSet
 from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
 from lightrft_ray.data.embedded import is_embedded, resolve_embedded
@@ -16,7 +17,10 @@ from lightrft_ray.data.processing import (
     pixel_limits,
     tokenizer_of,
 )
-from lightrft_ray.data.prompts import Prompt, PromptKeys, read_prompts
+from lightrft_ray.data.prompt_set import PromptSet
+from lightrft_ray.data.prompts import Prompt, PromptKeys
+from lightrft_ray.data.reading import ReadSource
+from lightrft_ray.data.run_prompts import joined, read_rules, read_sources
 from lightrft_ray.data.task_files import TaskFiles
 from lightrft_ray.driver.model_checks import (
     check_freezing,
@@ -37,7 +41,7 @@ from lightrft_ray.rewards.recipes import check_labels
 class RunInputs:
     """What a run works on, checked: prompts, and what workers must know of the model."""
 
-    train_prompts: tuple[Prompt, ...]
+    train_prompts: PromptSet
     eval_prompts: tuple[Prompt, ...]
     eval_sets: Mapping[str, tuple[Prompt, ...]]
     bad_rows: int
@@ -46,21 +50,25 @@ class RunInputs:
     stop_token_id: int
     canary_answer: tuple[int, ...]
     demonstrations: tuple[Demonstration, ...] = ()
+    notes: tuple[str, ...] = ()  # one on each source of prompts
 
     @property
     def max_images(self) -> int:
         """The largest number of images of a prompt."""
-        return max(len(prompt.images) for prompt in self._all_prompts())
+        held = [len(prompt.images) for prompt in self._held_prompts()]
+        return max([self.train_prompts.max_images, *held])
 
     @property
     def max_videos(self) -> int:
         """The largest number of videos of a prompt."""
-        return max(len(prompt.videos) for prompt in self._all_prompts())
+        held = [len(prompt.videos) for prompt in self._held_prompts()]
+        return max([self.train_prompts.max_videos, *held])
 
-    def _all_prompts(self) -> tuple[Prompt, ...]:
+    def _held_prompts(self) -> tuple[Prompt, ...]:
+        """Those in memory: all but the ones to train on."""
         taught = [each.prompt for each in self.demonstrations]
         more = [prompt for prompts in self.eval_sets.values() for prompt in prompts]
-        return (*self.train_prompts, *self.eval_prompts, *taught, *more)
+        return (*self.eval_prompts, *taught, *more)
 
 
 def resolve_checkpoints(config: RunConfig) -> RunConfig:
@@ -81,10 +89,12 @@ def check_inputs(config: RunConfig) -> RunInputs:
     Raises UserError for what is missing or does not fit.
     """
     check_rewards(config)
-    train, evaluation, bad_rows = _read_data(config)
+    reads, held_out_reads = read_data(config)
+    train = joined(reads)
+    evaluation = joined(held_out_reads)[:]
     sets = {name: _read_set(config, each) for name, each in config.evaluation.eval_sets.items()}
     held_out = [*evaluation, *(prompt for prompts in sets.values() for prompt in prompts)]
-    check_labels(config.reward, (prompt.label for prompt in (*train, *held_out)))
+    check_labels(config.reward, (*sorted(train.labels), *(prompt.label for prompt in held_out)))
     model = config.model
     configs = checkpoint_configs(config)
     check_layout(config, configs)
@@ -95,7 +105,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     processor = load_processor(model.pretrain, model.trust_remote_code)
     tokenizer = tokenizer_of(processor)
     taught, bad_demonstrations = _read_demonstrations(config, tokenizer)
-    check_sight(configs, paths, [*train, *held_out, *(each.prompt for each in taught)])
+    check_sight(configs, paths, [*train.examples, *held_out, *(each.prompt for each in taught)])
     encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     check_tokens(configs, paths, processor, encoder, train[0])
     check_freezing(config)
@@ -104,56 +114,56 @@ def check_inputs(config: RunConfig) -> RunInputs:
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]
     forbidden = forbidden_token_ids(configs["model.pretrain"])
     return RunInputs(
-        train_prompts=tuple(train),
+        train_prompts=train,
         eval_prompts=tuple(evaluation),
         eval_sets=sets,
-        bad_rows=bad_rows + bad_demonstrations,
+        bad_rows=bad_demonstrations + sum(len(read.bad) for read in (*reads, *held_out_reads)),
         sampling=Sampling(config.rollout.temperature, forbidden),
         pad_token_id=int(pad),
         stop_token_id=int(tokenizer.eos_token_id),
         canary_answer=tuple(answer[: config.rollout.generate_max_len]),
         demonstrations=tuple(taught),
+        notes=tuple(f"data: {read.describe()}" for read in (*reads, *held_out_reads)),
     )
 
 
-def _read_data(config: RunConfig) -> tuple[list[Prompt], list[Prompt], int]:
-    train_file, eval_file = _data_files(config)
-    train, train_bad = _read(config, train_file, config.data.max_samples)
-    if eval_file is None:
-        return train, [], train_bad
-    evaluation, eval_bad = _read(config, eval_file, config.data.eval_max_samples)
-    return train, evaluation, train_bad + eval_bad
+def read_data(
+    config: RunConfig, *, take_all: bool = False
+) -> tuple[list[ReadSource], list[ReadSource]]:
+    """The sources of the training prompts, and of the held-out ones of data.eval_data.
+
+    Raises UserError, with `take_all` not for bad rows, however many.
+    """
+    data = config.data
+    names = data.prompt_sources
+    # Embedded data bring their held-out split.
+    held_out = [name for name in names if is_embedded(name)]
+    if data.eval_data is not None:
+        held_out = source_names(data.eval_data)
+    train, evaluation = (_files(config, names), _files(config, held_out, held_out=True))
+    limit, eval_limit = data.max_samples, data.eval_max_samples
+    return (
+        read_sources(data, train, data.prompt_split, limit, take_all=take_all),
+        read_sources(data, evaluation, data.eval_split, eval_limit, take_all=take_all),
+    )
 
 
 def _read_set(config: RunConfig, chosen: EvaluationSet) -> tuple[Prompt, ...]:
-    path = Path(chosen.data)
-    if is_embedded(chosen.data):
-        path = TaskFiles(resolve_embedded(chosen.data, _cache_dir(config))).eval_file
-    return tuple(_read(config, path, chosen.max_samples)[0])
+    names = _files(config, source_names(chosen.data), held_out=True)
+    reads = read_sources(config.data, names, config.data.eval_split, chosen.max_samples)
+    return tuple(joined(reads))
 
 
-def _data_files(config: RunConfig) -> tuple[Path, Path | None]:
-    data, cache = config.data, _cache_dir(config)
-    held_out = data.eval_data
-    if not is_embedded(data.prompt_data):
-        train = Path(data.prompt_data)
-    else:
-        dataset = TaskFiles(resolve_embedded(data.prompt_data, cache))
-        train = dataset.train_file
-        held_out = held_out or data.prompt_data
-    if held_out is None:
-        return train, None
-    if is_embedded(held_out):
-        return train, TaskFiles(resolve_embedded(held_out, cache)).eval_file
-    return train, Path(held_out)
-
-
-def _read(config: RunConfig, path: Path, limit: int | None) -> tuple[list[Prompt], int]:
-    data = config.data
-    keys = PromptKeys(data.input_key, data.image_key, data.reference_key, data.label_key)
-    root = None if data.image_root is None else Path(data.image_root)
-    prompts, bad = read_prompts(path, keys, root, data.max_bad_fraction)
-    return prompts[:limit], len(bad)
+def _files(config: RunConfig, names: Sequence[str], *, held_out: bool = False) -> list[str]:
+    """The names of sources, with a file in the place of each embedded one."""
+    files = []
+    for name in names:
+        if is_embedded(name):
+            dataset = TaskFiles(resolve_embedded(name, _cache_dir(config)))
+            files.append(str(dataset.eval_file if held_out else dataset.train_file))
+        else:
+            files.append(name)
+    return files
 
 
 def _read_demonstrations(
@@ -162,13 +172,12 @@ def _read_demonstrations(
     data = config.data
     if data.pretrain_data is None:
         return [], 0
+    rules = read_rules(data, limit=None)
+    keys = replace(rules.keys, reference=data.output_key, label=PromptKeys.label)
+    # Filters and the cap are those of the prompts to train on.
+    rules = replace(rules, keys=keys, filter_columns={}, max_chars=None)
     return read_demonstrations(
-        Path(data.pretrain_data),
-        PromptKeys(data.input_key, data.image_key, reference=data.output_key),
-        None if data.image_root is None else Path(data.image_root),
-        tokenizer,
-        max_tokens=config.rollout.generate_max_len,
-        max_bad_fraction=data.max_bad_fraction,
+        data.pretrain_data, rules, tokenizer, max_tokens=config.rollout.generate_max_len
     )
 
 

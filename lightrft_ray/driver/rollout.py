@@ -8,7 +8,8 @@ from torch import Tensor
 
 from lightrft_ray.config import RunConfig, UserError, WorkerDied
 from lightrft_ray.data.difficulty import PassRates
-from lightrft_ray.data.prompt_source import PromptSource
+from lightrft_ray.data.prompt_set import PromptSet
+from lightrft_ray.data.prompt_source import PromptSource, mixture
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.driver.generator_pool import GeneratorPool, Results
 from lightrft_ray.driver.rollout_scheduler import RolloutScheduler, by_place
@@ -228,18 +229,19 @@ class RolloutManager:
             )
 
 
-def prompt_source(config: RunConfig, prompts: Sequence[Prompt]) -> PromptSource:
+def prompt_source(config: RunConfig, prompts: PromptSet) -> PromptSource:
     """The stream that a run takes its training prompts from."""
     data = config.data
+    shares = mixture(prompts, data.prompt_weights)
     if data.prompt_sampling == "uniform":
-        return PromptSource(prompts, config.seed)
+        return PromptSource(prompts, config.seed, shares=shares)
     floor, memory = data.difficulty_floor, data.difficulty_memory
     pass_rates = PassRates(
         config.seed,
         floor=0.1 if floor is None else floor,
         memory=0.5 if memory is None else memory,
     )
-    return PromptSource(prompts, config.seed, pass_rates)
+    return PromptSource(prompts, config.seed, pass_rates, shares)
 
 
 def pass_rates(

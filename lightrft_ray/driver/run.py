@@ -35,7 +35,7 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     resolved = resolve_checkpoints(config)
     inputs = check_inputs(resolved)
     store = CheckpointStore(config.checkpoint_url)
-    notes: list[str] = [f"warning: {text}" for text in warnings(config)]
+    notes: list[str] = [*inputs.notes, *(f"warning: {text}" for text in warnings(config))]
     resumed = find_resume_point(config, store, notes.append)
     # Only now: an earlier run must not be removed for one that cannot start.
     folder = _open_folder(config, store, resumed)

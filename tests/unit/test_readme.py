@@ -109,3 +109,10 @@ def test_the_table_of_papers_leaves_no_choice_out(name: str) -> None:
     assert setting is not None
     named = {value for each, value in _algorithm_settings() if each == name}
     assert named == set(setting.type_label.split("|")) - {"none", "null", "uniform"}
+
+
+def test_the_data_of_the_readme_are_a_configuration(tmp_path: Path) -> None:
+    (settings,) = re.findall(r"```yaml\n(data:\n.*?)```", README, re.DOTALL)
+    (tmp_path / "run.yaml").write_text(settings)
+    config = load_config(tmp_path / "run.yaml", [])
+    assert config.data.prompt_weights == [0.3, 0.7]

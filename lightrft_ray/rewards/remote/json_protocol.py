@@ -11,6 +11,7 @@ from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lightrft_ray.config.errors import DataFault
 from lightrft_ray.data.media_source import MediaError
 from lightrft_ray.rewards.remote.faults import FaultKind, RemoteFault
 from lightrft_ray.rewards.remote.png_images import as_png
@@ -38,7 +39,7 @@ def encode_request(samples: Sequence[RewardSample], query_key: str) -> JsonReque
         try:
             images.append(_encode_images(sample, encoded))
             sent.append(sample)
-        except MediaError as error:
+        except DataFault as error:
             failures.append(failed(sample.sample_id, str(error)))
     fields: dict[str, object] = {
         query_key: [each.prompt + each.response for each in sent],

@@ -10,6 +10,7 @@ from lightrft_ray.config.errors import UserError
 from lightrft_ray.data.demonstrations import Demonstration, read_demonstrations
 from lightrft_ray.data.processing import load_processor, tokenizer_of
 from lightrft_ray.data.prompts import PromptKeys
+from lightrft_ray.data.reading import ReadRules
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +23,8 @@ def _read(
 ) -> tuple[list[Demonstration], int]:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     keys = PromptKeys(reference="response")
-    return read_demonstrations(path, keys, None, tokenizer, max_tokens=4, max_bad_fraction=bad)
+    rules = ReadRules(keys, max_bad_fraction=bad)
+    return read_demonstrations(str(path), rules, tokenizer, max_tokens=4)
 
 
 def test_a_response_ends_with_the_end_of_the_turn(

@@ -110,6 +110,10 @@ def test_line_separators_inside_a_text_do_not_end_a_row(tmp_path: Path) -> None:
             "1 image(s) for 0 image part(s) in the prompt",
         ),
         (
+            {"prompt": [{"role": "user", "content": [{"type": "audio"}]}]},
+            "a content part's type is 'audio', not text, image or video",
+        ),
+        (
             {"prompt": [{"role": "user", "content": [{"type": "video"}]}]},
             "0 video(s) for 1 video part(s) in the prompt",
         ),
