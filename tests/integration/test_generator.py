@@ -1,12 +1,16 @@
 """The vLLM generator against plain transformers, on the same tokens and images."""
 
+import json
 import math
 import os
+import tarfile
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import ray
 import torch
@@ -18,6 +22,8 @@ from transformers import AutoModelForImageTextToText, PreTrainedModel
 from lightrft_ray.config import InfrastructureError, RunConfig
 from lightrft_ray.data.messages import ChatMessage
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.data.reading import ReadRules, read_source
+from lightrft_ray.data.sources import open_source
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.seeds import prompt_seed
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
@@ -198,6 +204,33 @@ def test_a_larger_image_makes_no_larger_message(
         sizes.append((pixels, len(ray.cloudpickle.dumps(without_ids))))
     assert sizes[1][0] == 4 * sizes[0][0]
     assert abs(sizes[1][1] - sizes[0][1]) < 64
+
+
+def test_images_inside_other_files_are_seen_like_files_of_their_own(
+    generator: ActorHandle, inputs: RunInputs, tmp_path: Path
+) -> None:
+    """Bytes in the rows of a Parquet file, and members of a tar."""
+    prompts = inputs.train_prompts[:3]
+    rows, files = [], []
+    with tarfile.open(tmp_path / "rows.tar", "w") as tar:
+        for prompt in prompts:
+            image = prompt.image_root / prompt.images[0]
+            row = {"id": prompt.id, "prompt": list(prompt.messages), "reference": prompt.reference}
+            rows.append(row | {"images": [{"bytes": image.read_bytes(), "path": None}]})
+            files.append(tmp_path / f"{prompt.id}.json")
+            files[-1].write_text(json.dumps(row))
+            tar.add(files[-1], f"{prompt.id}.json")
+            tar.add(image, f"{prompt.id}.png")
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
+    expected = _generate(generator, _tasks(prompts))
+    for name in ("rows.parquet", "rows.tar"):
+        source = open_source(str(tmp_path / name))
+        read = read_source(source, ReadRules(cache_dir=tmp_path / "cache")).prompts
+        for group, plain in zip(_generate(generator, _tasks(read[:])), expected, strict=True):
+            assert isinstance(group, RolloutGroup) and isinstance(plain, RolloutGroup)
+            for sample, other in zip(group.samples, plain.samples, strict=True):
+                np.testing.assert_array_equal(sample.token_ids, other.token_ids)
+                np.testing.assert_allclose(sample.log_probs, other.log_probs, atol=1e-5)
 
 
 @pytest.mark.parametrize(

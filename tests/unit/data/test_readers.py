@@ -200,6 +200,15 @@ def test_a_folder_and_its_splits_are_read_by_datasets(
     assert _read(tmp_path / "saved").prompts.ids == [row["id"] for row in ROWS]
 
 
+def test_code_of_a_data_set_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_DATASETS_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "coded").mkdir()
+    (tmp_path / "coded" / "coded.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    with pytest.raises(UserError, match=r"coded: cannot be loaded as a Hugging Face data set"):
+        open_source(str(tmp_path / "coded"))
+    assert not (tmp_path / "ran").exists()
+
+
 def test_datasets_that_is_missing_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import load_config
 from lightrft_ray.data.embedded import resolve_embedded
 from lightrft_ray.driver.preflight import check_inputs, resolve_checkpoints
+from lightrft_ray.driver.rollout import prompt_source
 
 
 def _config(**settings: object) -> RunConfig:
@@ -86,7 +87,22 @@ def test_bad_rows_within_the_limit_are_counted(tmp_path: Path) -> None:
     config = _config(prompt_data=path, max_bad_fraction=0.1)
     inputs = check_inputs(resolve_checkpoints(config))
     assert (len(inputs.train_prompts), inputs.bad_rows) == (9, 1)
+    assert inputs.notes == (
+        f"data: {path}: 9 prompts, layout lightrft, 1 bad rows left out (line 10: the prompt is "
+        "neither a text nor a list of chat messages)",
+    )
     assert inputs.eval_prompts == ()
+
+
+def test_embedded_data_may_be_one_of_several_sources(tmp_path: Path) -> None:
+    path = _data(tmp_path / "rows.jsonl", {"prompt": "one?", "reference": "1"})
+    config = _config(prompt_data=f"embedded:digits,{path}", prompt_data_probs="3,1")
+    inputs = check_inputs(resolve_checkpoints(config))
+    assert inputs.train_prompts.parts == [range(1400), range(1400, 1401)]
+    assert len(inputs.eval_prompts) == 397
+    assert inputs.max_images == 1
+    taken = prompt_source(config, inputs.train_prompts).take(8)
+    assert [prompt.messages[0]["content"] for prompt, _ in taken].count("one?") == 2
 
 
 def test_demonstrations_are_read_with_the_prompts(tmp_path: Path) -> None:
