@@ -55,6 +55,10 @@ class JudgeWorker:
         pairs = zip(samples, answers, strict=True)
         return [self._score(sample.sample_id, answer) for sample, answer in pairs]
 
+    async def ping(self) -> None:
+        """Answer, also while there is work: a sign of life, of the engine's processes as well."""
+        await self._engine.ping()
+
     async def resident_mb(self) -> float:
         """Memory of this worker and its engine's processes, in MB."""
         return process_tree_mb()

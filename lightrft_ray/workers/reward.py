@@ -50,6 +50,9 @@ class RewardWorker:
             tuple(score for score, _ in pairs), tuple(rewards for _, rewards in pairs), figures
         )
 
+    async def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
+
     async def resident_mb(self) -> float:
         """Memory of this worker and its functions' processes, in MB."""
         return process_tree_mb()

@@ -11,10 +11,11 @@ from lightrft_ray.models.reward_scalar import ScalarRewardModel
 from lightrft_ray.rewards.sample import RewardSample, SampleScore
 from lightrft_ray.rewards.scalar_reward import ScalarReward
 from lightrft_ray.workers.devices import prepare_device
+from lightrft_ray.workers.liveness import HEALTH
 from lightrft_ray.workers.process_memory import process_tree_mb
 
 
-@ray.remote
+@ray.remote(concurrency_groups={HEALTH: 1})  # type: ignore[call-overload]  # Ray's types lack it
 class ScalarRewardWorker:
     """Scores samples by one of `reward.models`."""
 
@@ -39,6 +40,10 @@ class ScalarRewardWorker:
     def score(self, samples: Sequence[RewardSample]) -> list[SampleScore]:
         """Scores in the order of the samples."""
         return self._reward.score(samples)
+
+    @ray.method(concurrency_group=HEALTH)
+    def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

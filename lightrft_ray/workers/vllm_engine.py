@@ -4,8 +4,11 @@ The engine is vLLM's AsyncLLM, whose processes live and die with this one.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import functools
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import ray
@@ -19,6 +22,7 @@ from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
+from vllm.v1.engine.exceptions import EngineDeadError
 from vllm.v1.engine.output_processor import RequestOutputCollector
 
 from lightrft_ray.config import DataFault, RunConfig
@@ -44,6 +48,34 @@ from lightrft_ray.workers.messages import (
 )
 from lightrft_ray.workers.rendering import PromptRenderer, RenderedPrompt
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LOOK_EVERY = 0.5  # s
+_ABANDON_EVERY = 0.01  # s
+_ENGINE_DIED = 70  # exit status
+
+
+def _dies_with_engine(
+    method: Callable[Concatenate["VllmEngine", P], Awaitable[T]],
+) -> Callable[Concatenate["VllmEngine", P], Awaitable[T]]:
+    """End this process where the engine's are gone: whoever waits for it is told at once.
+
+    Of a dead engine, vLLM fails some of the calls that wait for it and leaves others waiting.
+    """
+
+    @functools.wraps(method)
+    async def guarded(self: "VllmEngine", *args: P.args, **kwargs: P.kwargs) -> T:
+        self._calls += 1
+        try:
+            return await method(self, *args, **kwargs)
+        except EngineDeadError:
+            os._exit(_ENGINE_DIED)
+        finally:
+            self._calls -= 1
+
+    return guarded
+
 
 class VllmEngine:
     """Samples responses under the latest weights it was given."""
@@ -61,10 +93,14 @@ class VllmEngine:
         self._forbidden = {token: float("-inf") for token in forbidden_token_ids}
         self._version = 0
         self._requests = 0
+        self._calls = 0
+        self._is_updating = False
+        self._is_stopped = False
         self._buffer = SharedBuffer("lightrft_weights")
         self._engine = AsyncLLM.from_engine_args(engine_arguments(config, max_images))
         self._renderer = PromptRenderer(self._encoder, self._engine.renderer)
 
+    @_dies_with_engine
     async def connect(self) -> None:
         """Set up the engine's end of the weight transport."""
         left_out = frozen_names(self._config)
@@ -72,6 +108,29 @@ class VllmEngine:
             WeightTransferInitRequest({"left_out": left_out})
         )
 
+    async def ping(self) -> None:
+        """Return when the engine's processes have answered; ends this one where they are gone."""
+        answer = asyncio.ensure_future(self._engine.collective_rpc("check_health"))
+        while not answer.done():
+            await asyncio.wait([answer], timeout=_LOOK_EVERY)
+            if self._is_stopped:
+                return
+            if self._engine.errored:
+                os._exit(_ENGINE_DIED)
+        await answer
+
+    async def abandon(self) -> None:
+        """Give up all that is asked of it; returns when the engine has nothing left to do.
+
+        Raises RuntimeError where a weight update has failed halfway.
+        """
+        while self._calls > 0:
+            await self._engine.abort(list(self._engine.output_processor.external_req_ids))
+            await asyncio.sleep(_ABANDON_EVERY)
+        if self._is_updating:
+            raise RuntimeError("a weight update has failed halfway: the engine cannot be used")
+
+    @_dies_with_engine
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
     ) -> list[RolloutGroup | SkippedPrompt]:
@@ -94,12 +153,14 @@ class VllmEngine:
             for each in pending
         ]
 
+    @_dies_with_engine
     async def encode(
         self, demonstrations: Sequence[Demonstration]
     ) -> list[GroupTokens | DataFault]:
         """Demonstrations as models take them, or why one cannot be used; nothing is sampled."""
         return list(await asyncio.gather(*map(self._encode, demonstrations)))
 
+    @_dies_with_engine
     async def score_prompt(
         self, prompt: Prompt, continuation: Sequence[int]
     ) -> tuple[GroupTokens, np.ndarray]:
@@ -122,6 +183,7 @@ class VllmEngine:
         log_probs = _log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
         return GroupTokens(rendered.token_ids[:cut], (scored,), _put(rendered.media())), log_probs
 
+    @_dies_with_engine
     async def update_weights(
         self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
     ) -> None:
@@ -138,6 +200,7 @@ class VllmEngine:
             (offset, spec.to_dict()) for offset, (spec, _) in zip(offsets, buckets, strict=True)
         ]
         await self._hold()
+        self._is_updating = True
         await self._engine.start_weight_update()
         await self._engine.update_weights(
             WeightTransferUpdateRequest({"path": self._buffer.path, "buckets": located})
@@ -146,9 +209,11 @@ class VllmEngine:
         await self._reset_caches()
         self._version = version
         await self._engine.resume_generation()
+        self._is_updating = False
 
     def stop(self) -> None:
         """End the engine's processes."""
+        self._is_stopped = True
         self._engine.shutdown()
 
     async def _encode(self, demonstration: Demonstration) -> GroupTokens | DataFault:
