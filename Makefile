@@ -29,7 +29,7 @@ test: lint ## Run lint and the CPU tests, up to the first failure; a quarter of 
 test-slow: setup ## Run the CPU tests that `make test` leaves out; five minutes.
 	$(RUN) -m pytest tests/integration -m slow
 
-chaos: setup ## Kill and stop processes of whole runs; takes half an hour.
+chaos: setup ## Kill and stop processes of whole runs; takes an hour.
 	$(RUN) -m pytest tests/chaos
 
 lint: setup ## Check style, format, types and the layers.

@@ -1,12 +1,11 @@
 """Taking checkpoints of a run: state is copied on the training path, and written beside it."""
 
-import io
 import json
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, cast
 
-import torch
 from ray import ObjectRef
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -18,6 +17,7 @@ from lightrft_ray.driver.workers import Workers
 from lightrft_ray.workers.actor_group import wait_for
 from lightrft_ray.workers.random_state import RandomState
 from lightrft_ray.workers.snapshot import CRITIC, POLICY, Snapshot, SnapshotSource
+from lightrft_ray.workers.state_files import state_from_bytes, state_to_bytes
 from lightrft_ray.workers.storage import FileEntry, Storage, check_found, write_files_beside
 
 DriverState = Mapping[str, object]
@@ -47,6 +47,7 @@ class Checkpointer:
         """`config` as the user gave it: what a later run is compared with."""
         self._config = config
         self._store = store
+        # The others have nothing to keep: they draw no random numbers but by the seeds of calls.
         self._groups = {POLICY: workers.learner}
         if workers.critic is not None:
             self._groups[CRITIC] = workers.critic
@@ -63,9 +64,8 @@ class Checkpointer:
     def take(self, step: int, state: DriverState) -> None:
         """Copy the state after `step`; waits for the checkpoint before to be written."""
         self.wait()
-        buffer = io.BytesIO()
-        torch.save(RandomState().state_dict(), buffer)
-        own = {DRIVER_STATE: json.dumps(state).encode(), _RANDOM_STATE: buffer.getvalue()}
+        random_state = state_to_bytes(RandomState().state_dict()).tobytes()
+        own = {DRIVER_STATE: json.dumps(state).encode(), _RANDOM_STATE: random_state}
         pending = {role: group.start_split("snapshot") for role, group in self._groups.items()}
         parts = []
         for role, pairs in pending.items():
@@ -104,7 +104,7 @@ class Checkpointer:
             )
             group.call("restore", source)
         data = checkpoint.storage.read(_RANDOM_STATE, manifest.files[_RANDOM_STATE])
-        RandomState().load_state_dict(torch.load(io.BytesIO(data), weights_only=False))
+        RandomState().load_state_dict(cast(dict[str, Any], state_from_bytes(data, _RANDOM_STATE)))
         self.last_step = checkpoint.step
         state: DriverState = json.loads(checkpoint.driver_state())
         return state

@@ -5,9 +5,9 @@ import json
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import ray
-import torch
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig, UserError
@@ -20,6 +20,7 @@ from lightrft_ray.models.token_models import TokenPolicy
 from lightrft_ray.observe.names import Record
 from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.snapshot import POLICY
+from lightrft_ray.workers.state_files import deepspeed_classes, state_from_file
 from lightrft_ray.workers.storage import FileEntry, Storage
 
 HF_FOLDER = "hf"
@@ -38,7 +39,7 @@ def export_checkpoint(checkpoint: Checkpoint, output: Path) -> None:
     _export(checkpoint.storage, config, output, state["step"], state["results"])
 
 
-@ray.remote(num_cpus=0, max_retries=0)
+@ray.remote(num_cpus=0, max_retries=2)
 def export_beside(url: str, config: RunConfig, step: int, results: Record) -> dict[str, FileEntry]:
     """Add the Hugging Face folder to a checkpoint that is being written; entries of its files."""
     storage = Storage(url)
@@ -81,12 +82,15 @@ def _at_hand(storage: Storage) -> Iterator[Path]:
 
 
 def _full_state(folder: Path, zero_stage: int) -> dict[str, Tensor]:
-    """Name -> whole parameter or buffer, float32 where DeepSpeed has cut it up."""
+    """Name -> whole parameter or buffer, float32 where DeepSpeed has cut it up.
+
+    Raises UserError where a file holds more than data.
+    """
+    # DeepSpeed reads them as pickles that may run anything: these have been seen not to.
+    paths = sorted((folder / POLICY).glob("*_states.pt"))
+    states = [state_from_file(path, deepspeed_classes()) for path in paths]
     if zero_stage == 0:
-        (path,) = (folder / POLICY).glob("mp_rank_*_model_states.pt")
-        whole: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=False)[
-            "module"
-        ]
+        whole: dict[str, Tensor] = cast(dict[str, Any], states[0])["module"]
         return whole
     from deepspeed.utils.zero_to_fp32 import get_fp32_state_dict_from_zero_checkpoint
 

@@ -10,7 +10,7 @@ import xxhash
 from lightrft_ray.workers.storage import DamagedFile, FileEntry, Storage
 
 MANIFEST = "manifest.json"
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)

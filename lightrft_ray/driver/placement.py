@@ -9,7 +9,12 @@ from typing import cast
 
 import ray
 from ray._private.state import available_resources_per_node  # Ray has no public one by node
-from ray.util.placement_group import PlacementGroup, placement_group, remove_placement_group
+from ray.util.placement_group import (
+    PlacementGroup,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
 
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.placement import PlacementConfig, Role
@@ -192,6 +197,14 @@ class Placement:
 
     def __getitem__(self, role: str) -> PlacementGroup:
         return self._groups[role]
+
+    def has_all_nodes(self) -> bool:
+        """Whether no node that anything is placed on has been lost."""
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        tables = [placement_group_table(group) for group in self._groups.values()]
+        return all(
+            node in alive for table in tables for node in table["bundles_to_node_id"].values()
+        )
 
     def close(self) -> None:
         """Give all resources back; actors in the groups end."""

@@ -130,4 +130,5 @@ class WeightPublisher:
         )
 
     def _wait(self, references: Sequence[ObjectRef], who: str) -> list:
-        return wait_for(references, self._config.sync.publish_timeout, who)
+        timeout = self._config.sync.publish_timeout
+        return wait_for(references, timeout, who, self._learner.alarm)

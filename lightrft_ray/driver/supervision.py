@@ -12,9 +12,10 @@ from lightrft_ray.driver.heartbeat import Heartbeats
 from lightrft_ray.driver.loop import Record, TrainingLoop
 from lightrft_ray.driver.model_card import model_card
 from lightrft_ray.driver.observer import Observer
-from lightrft_ray.driver.placement import placed, role_demands
+from lightrft_ray.driver.placement import Placement, placed, role_demands
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.driver.ray_session import RaySession
+from lightrft_ray.driver.repair import repair
 from lightrft_ray.driver.restart_budget import RestartBudget
 from lightrft_ray.driver.revival import Reviver
 from lightrft_ray.driver.run_log import RunLog
@@ -43,6 +44,7 @@ class Supervisor:
 
     State that the learner or the critic lost is that of the last checkpoint, and so the prompts'
     cursor and the metrics go back to it: a synchronous run goes on as if nothing had happened.
+    Workers that live are kept, unless a node was lost: then all are placed on what is left.
     """
 
     def __init__(self, setup: RunSetup, session: RaySession) -> None:
@@ -61,16 +63,11 @@ class Supervisor:
         self._origin = resumed
         while True:
             try:
-                return self._attempt(resumed)
+                return self._place_and_run(resumed)
             except WorkerDied as death:
-                # What cannot even start would not start the next time, either.
-                is_over = self._session.interruption.requested or self.started is None
-                delay = None if is_over else self._budget.spend()
-                if delay is None:
-                    raise
-                resumed = self._go_back(death, delay)
+                resumed = self._go_back(death)
 
-    def _attempt(self, resumed: Checkpoint | None) -> Record:
+    def _place_and_run(self, resumed: Checkpoint | None) -> Record:
         setup = self._setup
         demands = role_demands(setup.resolved)
         is_local, say = self._session.is_local, setup.progress.message
@@ -80,9 +77,24 @@ class Supervisor:
             )
             try:
                 self.started = self.started or time.monotonic()
-                return self._run(workers, resumed)
+                return self._run_repaired(workers, placement, resumed)
             finally:
                 workers.stop()
+
+    def _run_repaired(
+        self, workers: Workers, placement: Placement, resumed: Checkpoint | None
+    ) -> Record:
+        """Run, and again with the lost workers replaced, as long as all nodes are there."""
+        while True:
+            try:
+                return self._run(workers, resumed)
+            except WorkerDied as death:
+                if not placement.has_all_nodes():
+                    raise
+                resumed = self._go_back(death)
+                silence = self._setup.config.recovery.heartbeat_timeout
+                replaced = repair(workers, silence, from_start=resumed is None)
+                self._setup.progress.message(f"started again: {', '.join(replaced)}")
 
     def _run(self, workers: Workers, resumed: Checkpoint | None) -> Record:
         setup = self._setup
@@ -103,8 +115,8 @@ class Supervisor:
 
         say = setup.progress.message
         try:
-            with Heartbeats(workers.generator, setup.config.recovery, say) as heartbeats:
-                Reviver(workers, loop.publisher, self._budget, heartbeats.health, say)
+            with Heartbeats(workers.by_role(), setup.config.recovery, say) as heartbeats:
+                Reviver(workers, loop.publisher, self._budget, heartbeats, say)
                 loop.run(report, resumed)
         except KeyboardInterrupt:
             if checkpointer.last_step is not None:
@@ -123,13 +135,21 @@ class Supervisor:
             self._setup.progress.message(f"step {record['step']:.0f}: {text}")
         self._budget.progress(int(record["step"]))
 
-    def _go_back(self, death: WorkerDied, delay: float) -> Checkpoint | None:
-        """Be where the last checkpoint was taken, or where the run began."""
+    def _go_back(self, death: WorkerDied) -> Checkpoint | None:
+        """Be where the last checkpoint was taken, or where the run began.
+
+        Raises the death where no restart is left, or the run is to end.
+        """
+        # What cannot even start would not start the next time, either.
+        is_over = self._session.interruption.requested or self.started is None
+        delay = None if is_over else self._budget.spend()
+        if delay is None:
+            raise death
         progress = self._setup.progress
         checkpoint = self._setup.store.newest(progress.message) or self._origin
         step = -1 if checkpoint is None else checkpoint.step
         place = "the beginning" if checkpoint is None else f"step {step}"
-        progress.message(f"{death}; all workers are restarted and go on from {place}")
+        progress.message(f"{death}; the run goes on from {place}")
         self._setup.log.rewind(step)
         time.sleep(delay)
         return checkpoint

@@ -102,7 +102,7 @@ def start_evaluation_workers(
     workers = EvaluationWorkers(
         starter.generator(inputs), starter.reward(reward_models), reward_models
     )
-    _wait_until_ready(workers.by_role())
+    wait_until_ready({group: range(len(group)) for group in workers.by_role().values()})
     return workers
 
 
@@ -134,7 +134,7 @@ def start_workers(
         if config.uses_critic
         else None,
     )
-    _wait_until_ready(workers.by_role())
+    wait_until_ready({group: range(len(group)) for group in workers.by_role().values()})
     return workers
 
 
@@ -222,13 +222,18 @@ def _environment(config: RunConfig, role: str) -> dict[str, str]:
     return threads | engine_environment(engine_config(config, judge))
 
 
-def _wait_until_ready(groups: Mapping[str, ActorGroup]) -> None:
-    """Wait for all roles at once, so that the first to fail is the one that is reported."""
+def wait_until_ready(places: Mapping[ActorGroup, Sequence[int]]) -> None:
+    """Have actors that were just made load their models; returns when all have.
+
+    `places` are those of each group's actors; ranks that train together start together. Waits for
+    all roles at once, so that the first to fail is the one that is reported.
+    """
     starting: dict[ObjectRef, str] = {}
-    for role, group in groups.items():
-        connects = role in ("learner", "critic")
-        references = _connect(group) if connects else group.start("ready")
-        starting.update(dict.fromkeys(references, role))
+    for group, own in places.items():
+        actors = [group.actors[place] for place in own]
+        connects = group.role in ("learner", "critic")
+        references = _connect(group) if connects else [actor.ready.remote() for actor in actors]
+        starting.update(dict.fromkeys(references, group.role))
     pending = list(starting)
     while pending:
         done, pending = ray.wait(pending, timeout=START_TIMEOUT)

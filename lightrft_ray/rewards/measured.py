@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from lightrft_ray.config import WorkerDied
 from lightrft_ray.rewards.remote.source import RemoteSource
 from lightrft_ray.rewards.remote.statistics import RemoteFigures, RemoteStatistics
 from lightrft_ray.rewards.sample import RewardSample, RewardSource, SampleScore, failed
@@ -12,6 +13,7 @@ from lightrft_ray.rewards.sample import RewardSample, RewardSource, SampleScore,
 class MeasuredSource:
     """Any source; an error that it raises, or an answer later than `timeout` s, fails its samples.
 
+    A worker that died fails none: it is replaced, and asked again.
     Times are of whole calls, or of requests where the source is a service.
     """
 
@@ -26,6 +28,8 @@ class MeasuredSource:
         error = None
         try:
             scores = await asyncio.wait_for(self._source.score(samples), self._timeout)
+        except WorkerDied:
+            raise
         except TimeoutError:
             error = f"not scored within {self._timeout:g} s"
         except Exception as raised:  # whatever a source does, the run decides what it costs

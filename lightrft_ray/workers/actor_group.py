@@ -1,6 +1,7 @@
 """The actors of one role, and waits on them that end."""
 
 import contextlib
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -8,7 +9,13 @@ from typing import Any
 import ray
 from ray import ObjectRef
 from ray.actor import ActorHandle
-from ray.exceptions import GetTimeoutError, ObjectLostError, RayActorError, RayTaskError
+from ray.exceptions import (
+    GetTimeoutError,
+    ObjectLostError,
+    RayActorError,
+    RayTaskError,
+    WorkerCrashedError,
+)
 
 from lightrft_ray.config.errors import (
     DataFault,
@@ -18,18 +25,25 @@ from lightrft_ray.config.errors import (
     WorkerDied,
 )
 
+Alarm = Callable[[], None]
+"""Raises WorkerDied where a worker is lost without which no wait makes sense."""
 
-def wait_for(references: Sequence[ObjectRef], timeout: float, who: str) -> list[Any]:
-    """The results, in order.
+_ALARM_EVERY = 0.5  # s
+
+
+def wait_for(
+    references: Sequence[ObjectRef], timeout: float, who: str, alarm: Alarm | None = None
+) -> list[Any]:
+    """The results, in order; `alarm` is called again and again meanwhile.
 
     Raises InfrastructureError that names `who` after `timeout` seconds, WorkerDied when its process
     is gone; a UserError or DataFault of the worker is raised as such.
     """
     try:
-        return ray.get(list(references), timeout=timeout)
+        return _get(references, timeout, alarm)
     except GetTimeoutError as error:
         raise InfrastructureError(f"{who} did not answer within {timeout:g} s") from error
-    except RayActorError as error:
+    except (RayActorError, WorkerCrashedError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise WorkerDied(f"{who} died: {reason}") from error
     except RayTaskError as error:
@@ -40,6 +54,34 @@ def wait_for(references: Sequence[ObjectRef], timeout: float, who: str) -> list[
                 f"{who} found its inputs gone with the worker that made them"
             ) from error
         raise InfrastructureError(f"{who} failed:\n{error}") from error
+
+
+def _get(references: Sequence[ObjectRef], timeout: float, alarm: Alarm | None) -> list[Any]:
+    """`ray.get` that looks for results as they come, so that the first error ends it."""
+    deadline = time.monotonic() + timeout
+    results: dict[ObjectRef, Any] = {}
+    pending = list(dict.fromkeys(references))
+    while pending:
+        if alarm is not None:
+            alarm()
+        left = max(deadline - time.monotonic(), 0.0)
+        slice_ = left if alarm is None else min(left, _ALARM_EVERY)
+        # Where it lies does not matter yet: a slice is too short for a large result to be fetched.
+        done, pending = ray.wait(pending, timeout=slice_, fetch_local=False)
+        if not done and left == 0.0:
+            raise GetTimeoutError
+        for reference in done:
+            results[reference] = ray.get(reference, timeout=max(left, _ALARM_EVERY))
+    return [results[reference] for reference in references]
+
+
+def _has_come(reference: ObjectRef) -> bool:
+    """Whether a result is there, and no error."""
+    try:
+        ray.get(reference, timeout=0)
+    except (GetTimeoutError, RayActorError, RayTaskError):
+        return False
+    return True
 
 
 @dataclass(frozen=True)
@@ -58,6 +100,7 @@ class ActorGroup:
 
     `spawn` makes the actor of a place anew. `revive`, where it is set, has an actor that died
     replaced by one that can do the same work: then `collect` sends it what the other left undone.
+    `alarm`, where it is set, can end each wait on the group.
     """
 
     def __init__(
@@ -71,6 +114,7 @@ class ActorGroup:
         self.actors = list(actors)
         self.timeout = timeout
         self.revive: Callable[[int], None] | None = None
+        self.alarm: Alarm | None = None
         self._spawn = spawn
 
     def __len__(self) -> int:
@@ -91,7 +135,7 @@ class ActorGroup:
 
     def wait(self, references: Sequence[ObjectRef]) -> list[Any]:
         """Results of calls to this group, within its deadline."""
-        return wait_for(references, self.timeout, f"the {self.role} worker")
+        return wait_for(references, self.timeout, f"the {self.role} worker", self.alarm)
 
     def send(self, place: int, method: str, *arguments: object) -> Call:
         """Call a method on the actor of a place."""
@@ -113,7 +157,8 @@ class ActorGroup:
     def _collect_one(self, call: Call, timeout: float) -> Any:
         while True:
             try:
-                return wait_for([call.reference], timeout, f"the {self.role} worker")[0]
+                who = f"the {self.role} worker"
+                return wait_for([call.reference], timeout, who, self.alarm)[0]
             except InputsLost:
                 raise
             except WorkerDied:
@@ -140,6 +185,12 @@ class ActorGroup:
             ray.kill(self.actors[place])
         self.actors[place] = self._spawn(place)
         return self.actors[place]
+
+    def silent(self, timeout: float, method: str = "ping") -> list[int]:
+        """Places of the actors that do not answer a call within `timeout` seconds."""
+        calls = self.start(method)
+        ray.wait(calls, num_returns=len(calls), timeout=timeout)
+        return [place for place, call in enumerate(calls) if not _has_come(call)]
 
     def call(self, method: str, *arguments: object) -> list[Any]:
         """`start`, then `wait`."""

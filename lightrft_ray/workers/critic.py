@@ -28,6 +28,7 @@ from lightrft_ray.workers.deepspeed_engine import (
     sharded_loading,
 )
 from lightrft_ray.workers.devices import model_source, prepare_device
+from lightrft_ray.workers.liveness import HEALTH
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
@@ -42,7 +43,7 @@ from lightrft_ray.workers.snapshot import (
 )
 
 
-@ray.remote
+@ray.remote(concurrency_groups={HEALTH: 1})  # type: ignore[call-overload]  # Ray's types lack it
 class CriticLearner:
     """Gives values and trains them."""
 
@@ -121,6 +122,10 @@ class CriticLearner:
     def work_done(self) -> WorkDone:
         """What this worker did since it was last asked."""
         return self._activity.fetch()
+
+    @ray.method(concurrency_group=HEALTH)
+    def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -51,7 +51,12 @@ class Generator:
         await self._engine.connect()
 
     async def ping(self) -> None:
-        """Answer, also while there is work: a sign of life."""
+        """Answer, also while there is work: a sign of life, of the engine's processes as well."""
+        await self._engine.ping()
+
+    async def abandon(self) -> None:
+        """Give up what is being sampled; returns when the engine has nothing left to do."""
+        await self._engine.abandon()
 
     @noted("generate")
     async def generate(

@@ -64,6 +64,10 @@ class JudgeWorker:
         """What this worker did since it was last asked."""
         return self._activity.fetch()
 
+    async def ping(self) -> None:
+        """Answer, also while there is work: a sign of life, of the engine's processes as well."""
+        await self._engine.ping()
+
     async def resident_mb(self) -> float:
         """Memory of this worker and its engine's processes, in MB."""
         return process_tree_mb()

@@ -34,6 +34,7 @@ from lightrft_ray.workers.deepspeed_engine import (
     sharded_loading,
 )
 from lightrft_ray.workers.devices import model_source, prepare_device
+from lightrft_ray.workers.liveness import HEALTH
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
@@ -52,7 +53,7 @@ from lightrft_ray.workers.weight_average import WeightAverage
 _MB = 10**6
 
 
-@ray.remote
+@ray.remote(concurrency_groups={HEALTH: 1})  # type: ignore[call-overload]  # Ray's types lack it
 class PolicyLearner:
     """Trains the policy and gives out its weights."""
 
@@ -237,12 +238,18 @@ class PolicyLearner:
             return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
 
     def restore(self, source: SnapshotSource) -> None:
-        """Go on from a checkpoint; all ranks must call it."""
+        """Go on from a checkpoint, whatever was being done; all ranks must call it."""
+        if self._average is not None:
+            self._average.swap_back()
         restore_snapshot(self._trainable.engine, POLICY, self._rank, self._parts, source)
 
     def work_done(self) -> WorkDone:
         """What this worker did since it was last asked."""
         return self._activity.fetch()
+
+    @ray.method(concurrency_group=HEALTH)
+    def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

@@ -11,10 +11,12 @@ class RandomState:
     """Of Python, numpy and torch, GPUs included."""
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint must keep."""
+        """What a checkpoint must keep: tensors and plain values."""
+        numpy_state = np.random.get_state(legacy=False)
+        numpy_state["state"]["key"] = torch.from_numpy(numpy_state["state"]["key"].astype(np.int64))
         return {
             "python": random.getstate(),
-            "numpy": np.random.get_state(),
+            "numpy": numpy_state,
             "torch": torch.get_rng_state(),
             "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
         }
@@ -22,7 +24,8 @@ class RandomState:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from the `state_dict()` of an equal process."""
         random.setstate(state["python"])
-        np.random.set_state(state["numpy"])
+        key = state["numpy"]["state"]["key"].numpy().astype(np.uint32)
+        np.random.set_state(state["numpy"] | {"state": state["numpy"]["state"] | {"key": key}})
         torch.set_rng_state(state["torch"])
         if state["cuda"]:
             torch.cuda.set_rng_state_all(state["cuda"])

@@ -13,12 +13,13 @@ from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.batches import RowBuilder
 from lightrft_ray.workers.devices import model_source, prepare_device
+from lightrft_ray.workers.liveness import HEALTH
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import score_actions
 from lightrft_ray.workers.process_memory import process_tree_mb
 
 
-@ray.remote
+@ray.remote(concurrency_groups={HEALTH: 1})  # type: ignore[call-overload]  # Ray's types lack it
 class ReferenceWorker:
     """Log-probs of responses under the reference model."""
 
@@ -51,6 +52,10 @@ class ReferenceWorker:
     def work_done(self) -> WorkDone:
         """What this worker did since it was last asked."""
         return self._activity.fetch()
+
+    @ray.method(concurrency_group=HEALTH)
+    def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

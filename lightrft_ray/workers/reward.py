@@ -65,6 +65,9 @@ class RewardWorker:
         """What this worker did since it was last asked."""
         return self._activity.fetch()
 
+    async def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
+
     async def resident_mb(self) -> float:
         """Memory of this worker and its functions' processes, in MB."""
         return process_tree_mb()

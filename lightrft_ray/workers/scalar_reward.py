@@ -13,10 +13,11 @@ from lightrft_ray.rewards.sample import RewardSample, SampleScore
 from lightrft_ray.rewards.scalar_reward import ScalarReward
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
 from lightrft_ray.workers.devices import prepare_device
+from lightrft_ray.workers.liveness import HEALTH
 from lightrft_ray.workers.process_memory import process_tree_mb
 
 
-@ray.remote
+@ray.remote(concurrency_groups={HEALTH: 1})  # type: ignore[call-overload]  # Ray's types lack it
 class ScalarRewardWorker:
     """Scores samples by one of `reward.models`."""
 
@@ -48,6 +49,10 @@ class ScalarRewardWorker:
     def work_done(self) -> WorkDone:
         """What this worker did since it was last asked."""
         return self._activity.fetch()
+
+    @ray.method(concurrency_group=HEALTH)
+    def ping(self) -> None:
+        """Answer, also while there is work: a sign of life."""
 
     def resident_mb(self) -> float:
         """Memory of this worker, in MB."""

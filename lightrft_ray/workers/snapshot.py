@@ -1,6 +1,5 @@
 """DeepSpeed's checkpoints as files in memory, so that training need not wait for a disk."""
 
-import io
 import json
 import math
 import os
@@ -9,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import ray
@@ -17,6 +16,7 @@ import torch
 import xxhash
 
 from lightrft_ray.config.errors import UserError
+from lightrft_ray.workers.state_files import deepspeed_classes, state_from_bytes, state_to_bytes
 from lightrft_ray.workers.storage import FileEntry, Storage
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def _save_to_memory(engine: "DeepSpeedEngine", tag: str) -> Files:
     files: Files = {}
 
     def save(state: object, name: str) -> None:
-        files[name] = _as_bytes(state)
+        files[name] = state_to_bytes(state)
 
     # DeepSpeed puts scripts and folders there as well, none of which a checkpoint needs.
     with tempfile.TemporaryDirectory() as folder, _file_access(engine, Path(folder), save=save):
@@ -82,8 +82,8 @@ def _file_access(
         def load(self, path: str, map_location: Any = None) -> object:
             if contents is None:
                 raise RuntimeError("nothing is to be loaded while a checkpoint is saved")
-            block = io.BytesIO(contents(os.path.relpath(path, folder)))
-            return torch.load(block, map_location=map_location, weights_only=False)
+            name = os.path.relpath(path, folder)
+            return state_from_bytes(contents(name), name, map_location, deepspeed_classes())
 
     own, engine.checkpoint_engine = engine.checkpoint_engine, Access()
     try:
@@ -125,7 +125,7 @@ def take_snapshot(
     A collective: all ranks must call it.
     """
     files = _save_to_memory(engine, role)
-    files |= {_part_file(role, n, rank): _as_bytes(p.state_dict()) for n, p in parts.items()}
+    files |= {_part_file(role, n, rank): state_to_bytes(p.state_dict()) for n, p in parts.items()}
     node_id = ray.get_runtime_context().get_node_id()
     return files, Snapshot(node_id, _signature(engine.module))
 
@@ -157,18 +157,12 @@ def restore_snapshot(
     own = [name for name in source.files if name.startswith(f"{role}/")]
     _load_from_memory(engine, role, own, contents)
     for name, part in parts.items():
-        block = io.BytesIO(contents(_part_file(role, name, rank)))
-        part.load_state_dict(torch.load(block, weights_only=False))
+        file = _part_file(role, name, rank)
+        part.load_state_dict(cast(dict[str, Any], state_from_bytes(contents(file), file)))
 
 
 def _part_file(role: str, name: str, rank: int) -> str:
     return f"{role}/{name}_rank_{rank}.pt"
-
-
-def _as_bytes(state: object) -> np.ndarray:
-    block = io.BytesIO()
-    torch.save(state, block)
-    return np.frombuffer(block.getbuffer(), dtype=np.uint8)
 
 
 def _signature(module: torch.nn.Module) -> str:

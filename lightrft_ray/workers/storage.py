@@ -169,7 +169,7 @@ def write_files(url: str, files: Mapping[str, np.ndarray]) -> dict[str, FileEntr
     return {name: storage.write(name, data.data) for name, data in files.items()}
 
 
-@ray.remote(num_cpus=0, max_retries=0)
+@ray.remote(num_cpus=0, max_retries=2)
 def write_files_beside(url: str, files: Mapping[str, np.ndarray]) -> dict[str, FileEntry]:
     """`write_files` in a process of its own, beside the one that is busy training."""
     return write_files(url, files)

@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -19,7 +18,7 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateRequest,
 )
 from vllm.inputs import EngineInput
-from vllm.outputs import CompletionOutput, RequestOutput
+from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
 from vllm.v1.engine.output_processor import RequestOutputCollector
@@ -28,14 +27,12 @@ from lightrft_ray.config import DataFault, RunConfig
 from lightrft_ray.data.demonstrations import Demonstration
 from lightrft_ray.data.processing import PromptEncoder, load_processor, pixel_limits
 from lightrft_ray.data.prompts import Prompt
-from lightrft_ray.models.checkpoint_names import checkpoint_names
-from lightrft_ray.models.freezing import Freezing, freeze
-from lightrft_ray.models.loading import policy_without_weights
 from lightrft_ray.sync.buckets import BucketSpec, verify_checksum
 from lightrft_ray.sync.shared_buffer import SharedBuffer
-from lightrft_ray.sync.weight_source import unpublished_names
-from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.engine_arguments import engine_arguments
+from lightrft_ray.workers.engine_guard import dies_with_engine, leave
+from lightrft_ray.workers.engine_requests import Pending, finished
+from lightrft_ray.workers.frozen_weights import frozen_names
 from lightrft_ray.workers.hot_first_token import hot_first_token
 from lightrft_ray.workers.messages import (
     GeneratedSample,
@@ -49,6 +46,9 @@ from lightrft_ray.workers.rendering import PromptRenderer, RenderedPrompt
 from lightrft_ray.workers.sampled_tokens import log_probs_of, versions_of
 
 logger = logging.getLogger(__name__)
+
+_LOOK_EVERY = 0.5  # s
+_ABANDON_EVERY = 0.01  # s
 
 
 class VllmEngine:
@@ -71,6 +71,9 @@ class VllmEngine:
         self._version = 0
         self._requests = 0
         self._holding = asyncio.Lock()
+        self.calls = 0  # under way
+        self._is_updating = False
+        self._is_stopped = False
         self._buffer = SharedBuffer("lightrft_weights")
         arguments = engine_arguments(
             config,
@@ -80,6 +83,7 @@ class VllmEngine:
         self._engine = AsyncLLM.from_engine_args(arguments)
         self._renderer = PromptRenderer(self._encoder, self._engine.renderer, config.media)
 
+    @dies_with_engine
     async def connect(self) -> None:
         """Set up the engine's end of the weight transport."""
         left_out = frozen_names(self._config)
@@ -88,6 +92,29 @@ class VllmEngine:
         )
         await self._engine.update_weight_version(str(self._version))
 
+    async def ping(self) -> None:
+        """Return when the engine's processes have answered; ends this one where they are gone."""
+        answer = asyncio.ensure_future(self._engine.collective_rpc("check_health"))
+        while not answer.done():
+            await asyncio.wait([answer], timeout=_LOOK_EVERY)
+            if self._is_stopped:
+                return
+            if self._engine.errored:
+                leave()
+        await answer
+
+    async def abandon(self) -> None:
+        """Give up all that is asked of it; returns when the engine has nothing left to do.
+
+        Raises RuntimeError where a weight update has failed halfway.
+        """
+        while self.calls > 0:
+            await self._engine.abort(list(self._engine.output_processor.external_req_ids))
+            await asyncio.sleep(_ABANDON_EVERY)
+        if self._is_updating:
+            raise RuntimeError("a weight update has failed halfway: the engine cannot be used")
+
+    @dies_with_engine
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
     ) -> list[RolloutGroup | SkippedPrompt]:
@@ -116,12 +143,14 @@ class VllmEngine:
             await self._engine.abort(names, internal=True)
             raise
 
+    @dies_with_engine
     async def encode(
         self, demonstrations: Sequence[Demonstration]
     ) -> list[GroupTokens | DataFault]:
         """Demonstrations as models take them, or why one cannot be used; nothing is sampled."""
         return list(await asyncio.gather(*map(self._encode, demonstrations)))
 
+    @dies_with_engine
     async def score_prompt(
         self, prompt: Prompt, continuation: Sequence[int]
     ) -> tuple[GroupTokens, np.ndarray]:
@@ -138,12 +167,13 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        output = await _finished(await self._submit(rendered, params))
+        output = await finished(await self._submit(rendered, params))
         cut = rendered.behind_media()
         scored = rendered.token_ids[cut:]
         log_probs = log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
         return GroupTokens(rendered.token_ids[:cut], (scored,), _put(rendered.media())), log_probs
 
+    @dies_with_engine
     async def update_weights(
         self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
     ) -> None:
@@ -163,6 +193,7 @@ class VllmEngine:
         ]
         async with self._holding:
             await self._hold()
+            self._is_updating = True
             await self._engine.start_weight_update()
             await self._engine.update_weights(
                 WeightTransferUpdateRequest({"path": self._buffer.path, "buckets": located})
@@ -171,10 +202,12 @@ class VllmEngine:
             await self._reset_caches()
             self._version = version
             await self._engine.resume_generation()
+            self._is_updating = False
         logger.debug("weights loaded", extra={"version": version})
 
     def stop(self) -> None:
         """End the engine's processes."""
+        self._is_stopped = True
         self._renderer.close()
         self._engine.shutdown()
 
@@ -195,7 +228,7 @@ class VllmEngine:
 
     async def _start(
         self, task: PromptTask, rendered: RenderedPrompt, settings: GenerationSettings
-    ) -> "_Pending":
+    ) -> Pending:
         first = settings.first_token
         params = SamplingParams(
             n=settings.n,
@@ -208,7 +241,7 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        return _Pending(task, rendered, await self._submit(rendered, params))
+        return Pending(task, rendered, await self._submit(rendered, params))
 
     async def _submit(
         self, rendered: RenderedPrompt, params: SamplingParams
@@ -219,8 +252,8 @@ class VllmEngine:
         salted = {**rendered.engine_input, "cache_salt": f"version {self._version}"}
         return await self._engine.add_request(name, cast(EngineInput, salted), params)
 
-    async def _finish(self, pending: "_Pending") -> RolloutGroup:
-        output = await _finished(pending.collector)
+    async def _finish(self, pending: Pending) -> RolloutGroup:
+        output = await finished(pending.collector)
         return RolloutGroup(
             task=pending.task,
             prompt_ids=pending.rendered.token_ids,
@@ -264,35 +297,6 @@ class VllmEngine:
         await self._engine.reset_prefix_cache(reset_running_requests=True)
         await self._engine.reset_mm_cache()
         await self._engine.reset_encoder_cache()
-
-
-@dataclass(frozen=True)
-class _Pending:
-    """A prompt that the engine is sampling from."""
-
-    task: PromptTask
-    rendered: RenderedPrompt
-    collector: RequestOutputCollector
-
-
-async def _finished(collector: RequestOutputCollector) -> RequestOutput:
-    try:
-        output = await collector.get()
-    finally:
-        collector.close()
-    if not isinstance(output, RequestOutput) or not output.finished:
-        raise RuntimeError("vLLM gave an unfinished output for a request that asked for the last")
-    return output
-
-
-def frozen_names(config: RunConfig) -> list[str]:
-    """Weights of the policy that the learner will never publish, by their names in a checkpoint."""
-    freezing = Freezing.of_policy(config.model)
-    if freezing == Freezing():
-        return []
-    model = policy_without_weights(model_source(config, config.model.pretrain))
-    freeze(model, freezing)
-    return checkpoint_names(model, unpublished_names(model))
 
 
 def _put(media: Mapping[str, np.ndarray] | None) -> ObjectRef | None:

@@ -47,6 +47,11 @@ class WeightAverage:
                 _set_from_parts(parameter.data, incoming[name])
         self._trained = trained
 
+    def swap_back(self) -> None:
+        """Give the model what was trained, where it holds its average; all ranks must call it."""
+        if self._trained:
+            self.swap()
+
     def state_dict(self) -> dict[str, Tensor]:
         """This rank's part of the average by parameter; the tensors are not copied."""
         return dict(self._average)

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -47,7 +46,6 @@ def environment(**variables: str) -> dict[str, str]:
 
 def launch(output_dir: Path, **options: object) -> subprocess.CompletedProcess[str]:
     """Run to the end, and fail if a process of the run is left."""
-    mark = uuid.uuid4().hex
     result = subprocess.run(
         command(output_dir, **options),
         capture_output=True,
@@ -55,14 +53,18 @@ def launch(output_dir: Path, **options: object) -> subprocess.CompletedProcess[s
         timeout=TIMEOUT,
         check=False,
         cwd=ROOT,
-        env=environment(**{_MARK: mark}),
+        env=environment(**{_MARK: str(output_dir)}),
     )
-    assert_all_gone([process for process in psutil.process_iter() if _has_mark(process, mark)])
+    assert_all_gone(processes_of(output_dir))
     return result
 
 
+def processes_of(output_dir: Path) -> list[psutil.Process]:
+    """All processes of a run, orphans included: they inherit its environment."""
+    return [each for each in psutil.process_iter() if _has_mark(each, str(output_dir))]
+
+
 def _has_mark(process: psutil.Process, mark: str) -> bool:
-    """Whether a process was started by the run: all of them inherit its environment."""
     try:
         return process.environ().get(_MARK) == mark
     except psutil.Error:
@@ -77,7 +79,7 @@ def start(output_dir: Path, **options: object) -> subprocess.Popen[str]:
         stderr=subprocess.STDOUT,
         text=True,
         cwd=ROOT,
-        env=environment(),
+        env=environment(**{_MARK: str(output_dir)}),
         # A shell's background jobs ignore SIGINT, and children inherit that.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509
     )

@@ -4,37 +4,49 @@ All tests share one start of the workers: going on from a checkpoint resets what
 have. Whole processes that are killed and started again are tests/chaos.
 """
 
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import psutil
 import pytest
 import ray
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from lightrft_ray.config import RunConfig
+from lightrft_ray.config import RunConfig, UserError, WorkerDied
 from lightrft_ray.config.load import load_config
 from lightrft_ray.driver.checkpoint_store import Checkpoint, CheckpointStore
 from lightrft_ray.driver.checkpointer import Checkpointer
-from lightrft_ray.driver.export import export_beside
+from lightrft_ray.driver.export import export_beside, export_checkpoint
 from lightrft_ray.driver.heartbeat import Heartbeats
 from lightrft_ray.driver.interruption import Interruption
 from lightrft_ray.driver.loop import Record, TrainingLoop
+from lightrft_ray.driver.manifest import MANIFEST
 from lightrft_ray.driver.observer import Observer
 from lightrft_ray.driver.placement import placed, role_demands
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
 from lightrft_ray.driver.ray_session import ray_session
+from lightrft_ray.driver.repair import repair
 from lightrft_ray.driver.restart_budget import RestartBudget
+from lightrft_ray.driver.resume import checkpoint_at
 from lightrft_ray.driver.revival import Reviver
 from lightrft_ray.driver.run_log import open_run_log
 from lightrft_ray.driver.workers import Workers, start_workers
+from lightrft_ray.models.token_models import Sampling
 from lightrft_ray.observe.names import is_timing
 from lightrft_ray.observe.run_folder import RunFolder
 from lightrft_ray.observe.run_identity import identify
+from lightrft_ray.workers.engine_environment import engine_environment
+from lightrft_ray.workers.generator import Generator
+from lightrft_ray.workers.snapshot import POLICY, SnapshotSource
+from lightrft_ray.workers.state_files import state_to_bytes
+from lightrft_ray.workers.storage import Storage
 from tests.integration.launching import ROOT, called, environment
 
 # Every kind of state: a critic, both schedules, an adaptive KL and running reward statistics.
@@ -92,7 +104,7 @@ class Stack:
         identity = identify(folder.identity)
         with (
             open_run_log(self.resolved, folder, identity, messages, after_step=None) as log,
-            Heartbeats(self.workers.generator, settings, messages) as beats,
+            Heartbeats(self.workers.by_role(), settings, messages) as heartbeats,
         ):
             loop = TrainingLoop(
                 self.resolved,
@@ -103,7 +115,7 @@ class Stack:
                 observer=Observer(self.resolved, self.workers, log),
             )
             budget = RestartBudget(settings)
-            Reviver(self.workers, loop.publisher, budget, beats.health, messages)
+            Reviver(self.workers, loop.publisher, budget, heartbeats, messages)
             loop.run(report, resumed)
         return records
 
@@ -184,6 +196,56 @@ def test_a_checkpoint_is_exported_on_demand(
     assert (output / "generation_config.json").exists()
 
 
+@pytest.mark.slow
+def test_vllm_runs_an_export_with_the_policys_log_probs(
+    stack: Stack, whole: dict[int, Record], tmp_path: Path
+) -> None:
+    exported = tmp_path / "exported"
+    export_checkpoint(stack.store.open(4), exported)
+    stack.train(stack.store.open(4))  # no step is left: the learner is where the run ended
+    model = stack.resolved.model.model_copy(update={"pretrain": str(exported)})
+    config = stack.resolved.model_copy(update={"model": model})
+    inputs = stack.inputs
+    generator = Generator.options(
+        num_cpus=0, runtime_env={"env_vars": engine_environment(config)}
+    ).remote(config, inputs.sampling.forbidden_token_ids, inputs.max_images)
+    prompt, answer = inputs.train_prompts[0], [*inputs.canary_answer, inputs.stop_token_id]
+    group, theirs = ray.get(generator.score_prompt.remote(prompt, answer), timeout=300)
+    (ours,) = stack.workers.learner.call("log_probs", [group], Sampling())
+    np.testing.assert_allclose(theirs, ours, atol=1e-4)
+    ray.get(generator.stop.remote(), timeout=30)
+    ray.kill(generator)
+
+
+class _Malicious:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, trace: Path) -> None:
+        self._trace = trace
+
+    def __reduce__(self) -> tuple[Callable[..., None], tuple[str]]:
+        return os.mkdir, (str(self._trace),)
+
+
+def test_a_checkpoint_that_would_run_something_is_refused(
+    stack: Stack, whole: dict[int, Record], tmp_path: Path
+) -> None:
+    """Even if its manifest fits: whoever can change a file can change that as well."""
+    checkpoint = stack.store.open(4)
+    shutil.copytree(checkpoint.storage.url, tmp_path / "copy")
+    copy = Storage(str(tmp_path / "copy"))
+    (name,) = (name for name in checkpoint.manifest.files if name.endswith("model_states.pt"))
+    data = state_to_bytes({"module": _Malicious(tmp_path / "trace")}).tobytes()
+    files = {**checkpoint.manifest.files, name: copy.write(name, data)}
+    source = SnapshotSource(copy.url, files, checkpoint.manifest.signatures[POLICY])
+    with pytest.raises(UserError, match=rf"{name} .* is refused.*more than data"):
+        stack.workers.learner.call("restore", source)
+    copy.write(MANIFEST, replace(checkpoint.manifest, files=files).to_bytes())
+    with pytest.raises(UserError, match=r"is refused.*more than data"):
+        export_checkpoint(checkpoint_at(copy.url, _must_be_silent), tmp_path / "exported")
+    assert not (tmp_path / "trace").exists()
+
+
 def _kill(role: str) -> None:
     """Kill the process of an actor class, without a warning."""
     (process,) = called(psutil.Process().children(recursive=True), f"ray::{role}")
@@ -207,5 +269,22 @@ def test_workers_without_a_state_of_their_own_are_replaced_in_mid_run(
 
     records = stack.train(stack.store.open(2), after_step=kill, messages=said.append)
     assert records == {step: whole[step] for step in (3, 4)}
-    assert len(said) == len(roles)
-    assert all("died and is started again" in text for text in said)
+    assert len([text for text in said if text.endswith("died")]) == len(roles)
+    assert len([text for text in said if text.endswith("is started again")]) == len(roles)
+
+
+def test_a_lost_learner_is_replaced_and_the_others_are_kept(
+    stack: Stack, whole: dict[int, Record]
+) -> None:
+    def kill(step: int) -> None:
+        if step == 3:
+            _kill("PolicyLearner")
+
+    before = {role: group.actors[0] for role, group in stack.workers.by_role().items()}
+    with pytest.raises(WorkerDied, match="the learner"):
+        stack.train(stack.store.open(2), after_step=kill)
+    silence = stack.config.recovery.heartbeat_timeout
+    assert repair(stack.workers, silence, from_start=False) == ["learner 0"]
+    after = {role: group.actors[0] for role, group in stack.workers.by_role().items()}
+    assert [role for role in before if before[role] != after[role]] == ["learner"]
+    assert stack.train(stack.store.open(2)) == {step: whole[step] for step in (3, 4)}

@@ -1,6 +1,5 @@
 """Checkpoints appear whole, are checked when read, and the newest good one always stays."""
 
-import errno
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,35 +154,6 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     store = CheckpointStore(str(tmp_path / "file" / "checkpoints"))
     with pytest.raises(UserError, match=r"cannot be written to .*file/checkpoints"):
         store.begin(resumed_at=None, overwrite=False)
-
-
-class _FullFileSystem(MemoryFileSystem):
-    """A store that takes small files alone."""
-
-    protocol = "full"
-
-    def open(self, path: str, mode: str = "rb", **options: object) -> object:
-        file = super().open(path, mode, **options)
-        if "w" in mode:
-            write = file.write
-
-            def write_some(data: bytes) -> int:
-                if len(data) > 2000:
-                    raise OSError(errno.ENOSPC, "No space left on device")
-                return write(data)
-
-            file.write = write_some
-        return file
-
-
-def test_a_full_disk_leaves_the_last_good_one(url: str) -> None:
-    fsspec.register_implementation("full", _FullFileSystem, clobber=True)
-    store = CheckpointStore("full://here/checkpoints")
-    _write(store, 1, {DRIVER_STATE: b"small"})
-    with pytest.raises(UserError, match=r"full://here.*No space left.*max_ckpt_num"):
-        _write(store, 2)
-    assert store.steps() == [1]
-    MemoryFileSystem.store.clear()
 
 
 def test_an_unknown_kind_of_url_is_named() -> None:

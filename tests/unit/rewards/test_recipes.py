@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lightrft_ray.config import RewardConfig, UserError
+from lightrft_ray.config import RewardConfig, UserError, WorkerDied
 from lightrft_ray.rewards.measured import MeasuredSource
 from lightrft_ray.rewards.opening import open_rewards
 from lightrft_ray.rewards.recipes import WeightedRewards, check_labels, check_names
@@ -111,6 +111,19 @@ def test_a_source_that_raises_or_is_late_fails_its_samples() -> None:
     (score,) = asyncio.run(broken.score([_sample("a", "")]))
     assert score.error == "RuntimeError: no such luck"
     assert (broken.figures().failed_fraction, broken.figures().last_error) == (1, score.error)
+
+
+def test_a_worker_that_died_fails_no_sample() -> None:
+    """It is replaced, and the samples are sent again."""
+
+    class Lost(_Fixed):
+        async def score(self, samples: Sequence[RewardSample]) -> list[SampleScore]:
+            raise WorkerDied("a worker of a reward model died")
+
+    source = MeasuredSource(Lost({}), 1)
+    with pytest.raises(WorkerDied):
+        asyncio.run(source.score([_sample("a", "")]))
+    assert source.figures().samples == 0
 
 
 @pytest.mark.parametrize(

@@ -18,5 +18,5 @@ def test_the_same_numbers_follow() -> None:
     torch.save(RandomState().state_dict(), block)
     drawn = [_draw() for _ in range(3)]
     block.seek(0)
-    RandomState().load_state_dict(torch.load(block, weights_only=False))
+    RandomState().load_state_dict(torch.load(block, weights_only=True))
     assert [_draw() for _ in range(3)] == drawn
