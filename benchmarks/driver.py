@@ -35,6 +35,9 @@ _WARM_UP = 2  # steps
 class NullGenerator:
     """Answers at once."""
 
+    async def ready(self) -> None:
+        """Return once the process runs."""
+
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
     ) -> list[RolloutGroup]:
@@ -60,7 +63,9 @@ def main() -> None:
 def _measure(batch: int, steps: int) -> tuple[float, int]:
     """Seconds of the steps after the warm-up, and the groups in flight between two of them."""
     actors = [NullGenerator.options(num_cpus=0).remote() for _ in range(_GENERATORS)]
-    pool = RayGenerators(ActorGroup("generator", actors, timeout=60))
+    group = ActorGroup("generator", actors, timeout=300)
+    group.call("ready")
+    pool = RayGenerators(group)
     chosen = config(batch, 1, steps + 2, samples=_SAMPLES)
     rollouts = RolloutManager(chosen, PromptSource(prompts(4 * batch), 1), pool)
     rollouts.published(0)

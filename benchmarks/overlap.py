@@ -3,8 +3,9 @@
 `step_over_max_k1`: with max_staleness 1, the time of a step over the longer of generation and
 learning, both of `--seconds`; `step_over_sum_k0` is what a synchronous run takes of their sum.
 `learner_idle_k2`: with max_staleness 2 and prompts whose times are log-normal (σ 1) and generation
-as fast as 0.8 of learning, the share of its time that the learner waits. The rollout manager, its
-pool and the actor group are those of a run. The last line is a JSON object.
+in 0.8 of the time of learning, the share of its time that the learner waits. A step has 64 prompts;
+two generators work on two at a time each. The rollout manager, its pool and the actor group are
+those of a run. The last line is a JSON object.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.messages import GenerationSettings, PromptTask, RolloutGroup
 
 _GENERATORS = 2
-_SLOTS = 4
+_SLOTS = 2
 _BATCH = 64
 _WARM_UP = 3  # steps
 
@@ -39,6 +40,9 @@ class SleepingGenerator:
         self._seconds, self._sigma = seconds, sigma
         self._chance = random.Random(seed)
         self._slots = asyncio.Semaphore(_SLOTS)
+
+    async def ready(self) -> None:
+        """Return once the process runs."""
 
     async def generate(
         self,
@@ -86,7 +90,9 @@ def _measure(
         SleepingGenerator.options(num_cpus=0).remote(each, sigma, seed)
         for seed in range(_GENERATORS)
     ]
-    pool = RayGenerators(ActorGroup("generator", actors, timeout=60))
+    group = ActorGroup("generator", actors, timeout=300)
+    group.call("ready")
+    pool = RayGenerators(group)
     chosen = config(_BATCH, staleness, steps + staleness + 1)
     rollouts = RolloutManager(chosen, PromptSource(prompts(2 * _BATCH), 1), pool)
     rollouts.published(0)

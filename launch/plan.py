@@ -29,7 +29,8 @@ def main(argv: Sequence[str]) -> int:
     options, rest = parser.parse_known_args(argv)
     config = parse_command_line(rest, _PROG, __doc__.splitlines()[0])
     # Imported here: --help and mistakes in the settings need not wait for torch.
-    from lightrft_ray.driver.plan import Hardware, Lengths, make_plan
+    from lightrft_ray.driver.plan import make_plan
+    from lightrft_ray.driver.plan_roles import Hardware, Lengths
     from lightrft_ray.driver.plan_text import plan_text
 
     hardware = Hardware(options.gpus_per_node, options.gpu_gb)

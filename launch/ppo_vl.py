@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from lightrft_ray.config import InfrastructureError, UserError
 from lightrft_ray.config.cli import exit_with_error, parse_command_line
+from lightrft_ray.config.secrets import redact
 
 _WHERE_LOGS_ARE = "the workers' own logs are in /tmp/ray/session_latest/logs of their machine"
 _INTERRUPTED = 130  # the shell's status for a program ended by Ctrl-C
@@ -30,7 +31,7 @@ def main(argv: Sequence[str]) -> int:
     except UserError as error:
         exit_with_error(error)
     except InfrastructureError as error:
-        sys.stderr.write(f"error: {error}\n{_WHERE_LOGS_ARE}\n")
+        sys.stderr.write(f"error: {redact(str(error))}\n{_WHERE_LOGS_ARE}\n")
         return 1
     except KeyboardInterrupt:
         sys.stderr.write("interrupted: all processes of the run have been stopped\n")

@@ -9,6 +9,7 @@ from lightrft_ray.config.errors import UserError
 from lightrft_ray.config.help_text import format_help
 from lightrft_ray.config.load import load_config
 from lightrft_ray.config.run import RunConfig
+from lightrft_ray.config.secrets import redact
 from lightrft_ray.config.settings import find_setting
 
 
@@ -29,8 +30,8 @@ def parse_command_line(argv: Sequence[str], prog: str, description: str) -> RunC
 
 
 def exit_with_error(error: UserError) -> NoReturn:
-    """End the program with status 2 and the error as one line on stderr."""
-    sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
+    """End the program with status 2 and the error as one line on stderr, secrets masked."""
+    sys.stderr.write(f"error: {redact(' '.join(str(error).split()))}\n")
     raise SystemExit(2) from None
 
 

@@ -26,7 +26,7 @@ class LoggingConfig(Section):
     wandb_mode: Literal["online", "offline"] = "online"
     """Offline: into output_dir, for `wandb sync` later."""
     use_mlflow: bool = False
-    """Log to MLflow; its password or token is taken from MLFLOW_TRACKING_…"""
+    """Log to MLflow; its password or token is taken from the variables that MLflow names."""
     mlflow_tracking_uri: Annotated[str | None, BeforeValidator(refuse_password)] = None
     """MLflow's server or folder (null: MLFLOW_TRACKING_URI, else a folder in output_dir)."""
     mlflow_experiment: NonEmptyStr = "lightrft_ray"
@@ -37,7 +37,7 @@ class LoggingConfig(Section):
     progress: Literal["auto", "live", "plain", "off"] = "auto"
     """Progress on the terminal (auto: live on a terminal, plain elsewhere)."""
     trajectory_steps: NonNegativeInt = 10
-    """Keep samples, token by token, of every so many steps (0: of none)."""
+    """Keep samples, token by token, of the first, the last and every so many steps (0: none)."""
     trajectory_samples: PositiveInt = 2
     """Samples kept of such a step by each rule: best, worst, random, failed."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

@@ -42,6 +42,7 @@ from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.rollout import RolloutConfig
+from lightrft_ray.config.secrets import refuse_passwords
 from lightrft_ray.config.staleness_checks import check_staleness
 from lightrft_ray.config.sync import SyncConfig
 from lightrft_ray.config.trainer import TrainerConfig
@@ -163,6 +164,7 @@ class RunConfig(Section):
         check_critic_warmup(self.trainer)
         check_warmup(self.trainer, self.optimizer_steps)
         check_evaluated_average(self.evaluation, self.trainer)
+        refuse_passwords(self.model_dump())
         check_staleness(self.rollout, self.algorithm, self.evaluation)
         if self.overwrite_output:
             check_resuming(self.checkpoint)

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 _MASK = "***"
 _SHORTEST_SECRET = 8  # characters: shorter values of variables are words that stand anywhere
 _SECRET_VARIABLE = re.compile(r"(?i)(key|token|secret|password|passwd|credentials?)$")
+_PASSWORD_IN_ADDRESS = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]+@")
 _PATTERNS = (
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://)[^/\s:@]*:[^/\s@]+@"), rf"\1{_MASK}@"),
+    (_PASSWORD_IN_ADDRESS, rf"\1{_MASK}@"),
     (re.compile(r"(?i)\b(bearer|basic)\s+[\w.~+/=-]{8,}"), rf"\1 {_MASK}"),
     (re.compile(r"\b(?:hf|sk|ghp|gho|glpat|xox[bap])[_-][\w-]{16,}"), _MASK),
     (
@@ -52,6 +53,21 @@ def refuse_password(value: object) -> object:
             "or MLFLOW_TRACKING_TOKEN"
         )
     return value
+
+
+def refuse_passwords(settings: object, name: str = "") -> None:
+    """ValueError, which names the setting, for an address with a password in a tree of settings."""
+    if isinstance(settings, Mapping):
+        for leaf, value in settings.items():
+            refuse_passwords(value, f"{name}.{leaf}" if name else str(leaf))
+    elif isinstance(settings, list | tuple):
+        for item in settings:
+            refuse_passwords(item, name)
+    elif isinstance(settings, str) and _PASSWORD_IN_ADDRESS.search(settings):
+        raise ValueError(
+            f"{name} holds a password, and a run writes its settings down: give an address without "
+            "one, and the password where the service looks for it, in a variable or file of its own"
+        )
 
 
 class SecretGivenError(ValueError):

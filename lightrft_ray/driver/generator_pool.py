@@ -75,6 +75,8 @@ class RayGenerators:
     def wait(self, *, at_least_one: bool) -> list[int]:
         """The jobs that have ended; raises InfrastructureError after the group's deadline."""
         jobs = {call.reference: job for job, call in self._calls.items()}
+        if not jobs and at_least_one:
+            raise RuntimeError("there is no job to wait for")
         if not jobs:
             return []
         if at_least_one:

@@ -14,8 +14,10 @@ from ray.util.placement_group import PlacementGroup, placement_group, remove_pla
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.placement import PlacementConfig, Role
 from lightrft_ray.config.reward_sources import RewardModelConfig
+from lightrft_ray.driver.layout_text import count_nodes, layout_table
 from lightrft_ray.driver.packing import (
     Node,
+    Packing,
     Resources,
     RoleDemand,
     exact_sum,
@@ -107,27 +109,15 @@ def describe_shortage(demands: Sequence[RoleDemand], supply: Mapping[str, float]
     return "; ".join(parts) or None
 
 
-def demand_table(demands: Sequence[RoleDemand], nodes: Sequence[Node]) -> list[str]:
-    """Lines for what each role asks for and where it would lie, and for demand and supply."""
-    packing = pack(demands, nodes)
-    rows = [("role", "processes", "each", "nodes")]
-    for demand in demands:
-        places = Counter(packing.nodes.get(demand.role, ()))
-        where = ", ".join(
-            f"{name} ×{bundles * demand.processes_per_bundle}" for name, bundles in places.items()
-        )
-        each = show_resources(demand.of_process(0)[1])
-        rows.append((demand.role, str(demand.processes), each, where or "no place"))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    lines = [
-        "  ".join((*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[3]))
-        for row in rows
-    ]
-    kinds = _resources(demands)
+def demand_table(
+    demands: Sequence[RoleDemand], nodes: Sequence[Node], packing: Packing
+) -> list[str]:
+    """Lines for what each role asks for and where it fits, and for demand and supply."""
+    kinds, supply = _resources(demands), _supply(nodes)
     needed = show_resources({kind: _asked(demands, kind) for kind in kinds})
-    there = show_resources({kind: _supply(nodes).get(kind, 0.0) for kind in kinds})
-    on = "1 node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    return [*lines, f"needed: {needed}; free: {there} on {on}"]
+    there = show_resources({kind: supply.get(kind, 0.0) for kind in kinds})
+    total = f"needed: {needed}; free: {there} on {count_nodes(len(nodes))}"
+    return [*layout_table(demands, packing), total]
 
 
 def _resources(demands: Sequence[RoleDemand]) -> list[str]:
@@ -174,11 +164,15 @@ class Placement:
         """
         self._groups: dict[str, PlacementGroup] = {}
         deadline = time.monotonic() + (_LOCAL_TIMEOUT if is_local else timeout)
-        for line in demand_table(demands, free_nodes()):
+        nodes = free_nodes()
+        packing = pack(demands, nodes)
+        for line in demand_table(demands, nodes, packing):
             say(line)
         shortage = describe_shortage(demands, ray.cluster_resources())
         if shortage and is_local:
             raise UserError(_too_much(shortage))
+        if packing.misfit and not is_local:
+            say(f"waiting up to {timeout:g} s for what is missing: {packing.misfit}")
         try:
             # All are asked for before any is waited for: a cluster that can grow sees the whole.
             for demand in in_placing_order(demands):

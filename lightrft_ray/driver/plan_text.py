@@ -1,16 +1,17 @@
 """A plan as text for a terminal."""
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from lightrft_ray.driver.packing import RoleDemand, show_resources
-from lightrft_ray.driver.plan import Hardware, Plan, RolePlan
+from lightrft_ray.driver.layout_text import columns, count_nodes, layout_table
+from lightrft_ray.driver.plan import Plan
 from lightrft_ray.driver.plan_memory import GB
+from lightrft_ray.driver.plan_roles import Hardware, RolePlan
 
 
 def plan_text(plan: Plan, hardware: Hardware) -> str:
     """The layout, the memory by role and purpose, problems and warnings."""
-    lines = ["layout", *_layout(plan, hardware), "", "memory of each process, GB", *_memory(plan)]
+    layout, memory = _indented(_layout(plan, hardware)), _indented(_memory(plan))
+    lines = ["layout", *layout, "", "memory of each process, GB", *memory]
     if plan.problems or plan.warnings:
         lines.append("")
     lines += [f"problem: {text}" for text in plan.problems]
@@ -18,32 +19,20 @@ def plan_text(plan: Plan, hardware: Hardware) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _indented(lines: list[str]) -> list[str]:
+    return [f"  {line}" for line in lines]
+
+
 def _layout(plan: Plan, hardware: Hardware) -> list[str]:
-    rows = [("role", "processes", "each", "where")]
-    rows += [
-        (d.role, str(d.processes), show_resources(d.of_process(0)[1]), _where(d, plan))
-        for d in plan.demands
-    ]
     gpus = sum(demand.total("GPU") for demand in plan.demands)
-    nodes = "1 node" if plan.n_nodes == 1 else f"{plan.n_nodes} nodes"
-    total = f"{gpus:g} GPUs on {nodes} of {hardware.gpus_per_node}"
-    return [*_columns(rows), f"  {total}" if gpus else "  no GPUs"]
-
-
-def _where(demand: RoleDemand, plan: Plan) -> str:
-    places = Counter(plan.packing.nodes.get(demand.role, ()))
-    shown = [f"{name} ×{bundles * demand.processes_per_bundle}" for name, bundles in places.items()]
-    few = shown if len(shown) <= 4 else [*shown[:2], "…", shown[-1]]
-    return ", ".join(few) or "no place"
+    nodes = f"{gpus:g} GPUs on {count_nodes(plan.n_nodes)} of {hardware.gpus_per_node}"
+    return [*layout_table(plan.demands, plan.packing), nodes if gpus else "no GPUs"]
 
 
 def _memory(plan: Plan) -> list[str]:
     rows = [("role", "on", "total", "made of")]
     rows += [(r.role, r.device, f"{r.memory.total / GB:.2f}", _parts(r)) for r in plan.roles]
-    return [
-        *_columns(rows),
-        f"  published weights: {plan.published_bytes / GB:.2f}",
-    ]
+    return [*columns(rows), f"published weights: {plan.published_bytes / GB:.2f}"]
 
 
 def _parts(role: RolePlan) -> str:
@@ -56,11 +45,3 @@ def _parts(role: RolePlan) -> str:
 
 def _each(parts: Mapping[str, float]) -> list[str]:
     return [f"{name} {size / GB:.2f}" for name, size in parts.items() if size > 0]
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]) - 1)]
-    return [
-        "  " + "  ".join([*(cell.ljust(w) for cell, w in zip(row, widths, strict=False)), row[-1]])
-        for row in rows
-    ]

@@ -87,7 +87,8 @@ class RolloutManager:
         self._gather(at_least_one=False)
         while (batch := self._scheduler.take()) is None:
             self._gather(at_least_one=True)
-            self._refill()
+            if self._runs_ahead or not self._jobs:
+                self._refill()
         for number in batch:
             del self._tasks[number]
         return [self._results.pop(number) for number in batch]
@@ -135,11 +136,19 @@ class RolloutManager:
             self._add(self._source.prompt(name), epoch)
 
     def _refill(self) -> None:
-        """Take as many prompts as may be under way, and give out all that wait."""
+        """Take as many prompts as may be under way, and give them out.
+
+        In a synchronous run only when nothing is, so that what replaces unusable prompts runs
+        together, too.
+        """
         taken = self._source.take(self._scheduler.wanted())
         self.account.taken += len(taken)
         for prompt, epoch in taken:
             self._add(prompt, epoch)
+        self._give_out()
+
+    def _give_out(self) -> None:
+        """Submit all groups that wait and have a generator that is up."""
         assigned = self._scheduler.assign()
         if self._runs_ahead:
             for number, place in assigned:
@@ -189,7 +198,7 @@ class RolloutManager:
         del self._jobs[job]
         self._forget(lost)
         self._scheduler.restored(place)
-        self._refill()
+        self._give_out()
 
     def _forget(self, numbers: Sequence[int]) -> None:
         """Results and jobs of groups that are begun anew are of no use."""

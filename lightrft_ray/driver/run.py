@@ -49,13 +49,18 @@ def run(config: RunConfig) -> tuple[RunFolder, Summary]:
     with (
         logged(folder.log, identity.run_id, config.logging.log_level),
         Progress(config.trainer.num_steps, config.logging.progress) as progress,
-        open_run_log(resolved, folder, identity, progress.message, after_step) as log,
     ):
         for text in notes:
             progress.message(text)
         progress.phase("starting Ray and the workers (vLLM takes about a minute on two cores)")
-        setup = RunSetup(config, resolved, inputs, store, log, progress, Alarms(), identity.run_id)
-        with ray_session() as session:
+        with (
+            ray_session() as session,
+            # Closed before Ray is, which its threads ask for what they write.
+            open_run_log(resolved, folder, identity, progress.message, after_step) as log,
+        ):
+            setup = RunSetup(
+                config, resolved, inputs, store, log, progress, Alarms(), identity.run_id
+            )
             supervisor = Supervisor(setup, session)
             supervisor.train(None if resumed is None else resumed.checkpoint)
     summary = build_summary(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lightrft_ray.config import InfrastructureError, RunConfig
 from lightrft_ray.data.media_source import read_medium
-from lightrft_ray.data.picture_files import picture_png
+from lightrft_ray.data.picture_files import picture_png, video_pngs
 from lightrft_ray.data.processing import load_processor, tokenizer_of
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.data.token_texts import token_texts
@@ -22,10 +22,12 @@ from lightrft_ray.observe.background import Background
 from lightrft_ray.observe.sample_choice import choose_samples
 from lightrft_ray.observe.trajectories import (
     ImagePart,
+    PromptPart,
     StepSamples,
     TextPart,
     Trajectory,
     TrajectoryWriter,
+    VideoPart,
 )
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.workers.actor_group import ActorGroup
@@ -51,6 +53,7 @@ def trajectory_sink(
             folder,
             partial(token_texts, tokenizer),
             partial(picture_png, longest_side=_LONGEST_SIDE),
+            partial(video_pngs, settings=config.media, longest_side=_LONGEST_SIDE),
         )
 
     return Background(
@@ -142,10 +145,10 @@ def _describe(group: RolloutGroup, index: int, rules: tuple[str, ...], row: _Row
     )
 
 
-def _prompt_parts(prompt: Prompt) -> tuple[TextPart | ImagePart, ...]:
-    """Text and references to images; nothing is loaded here."""
-    images = iter(prompt.images)
-    parts: list[TextPart | ImagePart] = []
+def _prompt_parts(prompt: Prompt) -> tuple[PromptPart, ...]:
+    """Text and references to media; nothing is loaded here."""
+    images, videos, root = iter(prompt.images), iter(prompt.videos), prompt.image_root
+    parts: list[PromptPart] = []
     for message in prompt.messages:
         role, content = message["role"], message["content"]
         if isinstance(content, str):
@@ -153,7 +156,9 @@ def _prompt_parts(prompt: Prompt) -> tuple[TextPart | ImagePart, ...]:
             continue
         for part in content:
             if part["type"] == "image":
-                parts.append(ImagePart(role, partial(read_medium, next(images), prompt.image_root)))
+                parts.append(ImagePart(role, partial(read_medium, next(images), root)))
+            elif part["type"] == "video":
+                parts.append(VideoPart(role, partial(read_medium, next(videos), root, "video")))
             else:
                 parts.append(TextPart(role, part["text"]))
     return tuple(parts)

@@ -105,8 +105,9 @@ def growing_gap(records: Records) -> Finding:
     before, now = _median(gaps[:_FEW]), _median(gaps[-_FEW:])
     text = (
         f"the log-probs of generator and learner drift apart: the largest gap grew from "
-        f"{before:.2g} to {now:.2g} nats in {_WINDOW} steps; set algorithm.old_log_probs to "
-        "learner, and look at publish/canary_max_abs_diff"
+        f"{before:.2g} to {now:.2g} nats in {_WINDOW} steps; look at "
+        "publish/canary_max_abs_diff, lower rollout.max_staleness, or set algorithm.old_log_probs "
+        "to learner"
     )
     has_grown = now >= max(10 * before, 0.05)
     return Finding(text if has_grown else None, is_over=now < max(3 * before, 0.02))

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 _PACKAGE = "lightrft_ray"
 _LONGEST_MESSAGE = 2000  # characters
 _LONGEST_CONTENT = 200
-_OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime"}
+_OWN = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
 def shortened(content: str, longest: int = _LONGEST_CONTENT) -> str:
@@ -57,7 +57,7 @@ class JsonLines(logging.Formatter):
         entry |= {
             name: shortened(redact(value)) if isinstance(value, str) else value
             for name, value in vars(record).items()
-            if name not in _OWN
+            if name not in _OWN and not name.startswith("_")  # Ray adds such to all records
         }
         if record.exc_info:
             entry["traceback"] = redact(self.formatException(record.exc_info))

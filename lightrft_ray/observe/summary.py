@@ -60,6 +60,7 @@ def build_summary(
     window = max(1, min(_REWARD_WINDOW, len(rewards) // 2))
     before = [record for record in records if record["step"] == 0]
     step_seconds = sum(_values(training, "time/step"))
+    observed = _values(training, "time/observe")
     version = _last(records, "publish/version")
     samples = int(_last(records, "samples") or 0)
     return Summary(
@@ -76,7 +77,7 @@ def build_summary(
         samples_per_second=_ratio(samples, step_seconds),
         tokens_per_second=_ratio(sum(_values(training, "tokens")), step_seconds),
         publish_fraction_of_step=_ratio(sum(_values(training, "time/publish")), step_seconds),
-        observe_fraction=_ratio(sum(_values(training, "time/observe")), step_seconds),
+        observe_fraction=_ratio(sum(observed), step_seconds) if observed else None,
         weight_version=None if version is None else int(version),
         canary_max_abs_logprob_diff=max(
             _values(records, "publish/canary_max_abs_diff"), default=None

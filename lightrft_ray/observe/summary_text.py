@@ -20,9 +20,9 @@ def render_summary(summary: Summary) -> str:
         "throughput": _throughput(summary),
         "seconds by phase": _amounts(summary["seconds_by_phase"], ".1f"),
         "weights": _weights(summary),
-        "observation": f"{number(summary['observe_fraction'], '.2%')} of the steps",
         "prompts": _amounts(summary["prompts"], "d"),
         "peak memory, MB": _amounts(summary["peak_rss_mb_by_role"], ".0f"),
+        "observation": f"{number(summary['observe_fraction'], '.2%')} of the steps",
         "driver growth": _growth(summary["driver_rss_growth_mb_per_50_steps"]),
     }
     lines = [f"  {label:<{_LABEL_WIDTH}}{fact}" for label, fact in facts.items()]

@@ -43,6 +43,17 @@ class ImagePart:
 
 
 @dataclass(frozen=True)
+class VideoPart:
+    """A video of a prompt, read as an image is."""
+
+    role: str
+    read: Callable[[], bytes]
+
+
+PromptPart = TextPart | ImagePart | VideoPart
+
+
+@dataclass(frozen=True)
 class Trajectory:
     """One sample and all that is known of it.
 
@@ -54,7 +65,7 @@ class Trajectory:
     epoch: int
     sample_index: int
     rules: tuple[str, ...]
-    prompt: tuple[TextPart | ImagePart, ...]
+    prompt: tuple[PromptPart, ...]
     response: str
     token_ids: Sequence[int]
     weight_versions: Sequence[int]
@@ -77,8 +88,9 @@ class StepSamples:
 class TrajectoryWriter:
     """Writes one file a step below `folder`. Raises OSError as files do.
 
-    `token_texts` gives the text of each of a response's tokens, `to_png` a PNG of an image's file;
-    it raises DataFault for one that cannot be read, which the sample then says in its place.
+    `token_texts` gives the text of each of a response's tokens, `to_png` a PNG of an image's file,
+    `to_pngs` those of a video's frames; the latter two raise DataFault for what cannot be read,
+    which the sample then says in its place.
     """
 
     def __init__(
@@ -86,11 +98,13 @@ class TrajectoryWriter:
         folder: Path,
         token_texts: Callable[[Sequence[int]], list[str]],
         to_png: Callable[[bytes], bytes],
+        to_pngs: Callable[[bytes], Sequence[bytes]],
     ) -> None:
         self._folder = folder
         self._images = folder / "images"
         self._token_texts = token_texts
         self._to_png = to_png
+        self._to_pngs = to_pngs
 
     def write(self, samples: StepSamples, /) -> None:
         """Write the file of a step, in the place of one of an abandoned attempt."""
@@ -124,22 +138,33 @@ class TrajectoryWriter:
             "finish_reason": "length" if sample.is_truncated else "stop",
         }
 
-    def _part(self, part: TextPart | ImagePart) -> dict[str, str]:
+    def _part(self, part: PromptPart) -> dict[str, Any]:
         if isinstance(part, TextPart):
             return {"type": "text", "role": part.role, "text": part.text}
         try:
-            file = self._save(part.read())
+            content = part.read()
+            if isinstance(part, ImagePart):
+                return {"type": "image", "role": part.role, "file": self._save_image(content)}
+            return {"type": "video", "role": part.role, "files": self._save_frames(content)}
         except DataFault as error:
             return {"type": "text", "role": part.role, "text": f"[{error}]"}
-        return {"type": "image", "role": part.role, "file": file}
 
-    def _save(self, content: bytes) -> str:
+    def _save_image(self, content: bytes) -> str:
         """The name of an image's PNG below the folder; one that is there is not written again."""
         path = self._images / f"{hashlib.sha256(content).hexdigest()}.png"
         if not path.exists():
-            beside = path.with_suffix(".tmp")
-            beside.write_bytes(self._to_png(content))
-            beside.replace(path)
+            _write_whole(path, self._to_png(content))
+        return self._name(path)
+
+    def _save_frames(self, content: bytes) -> list[str]:
+        """The names of the PNGs of a video's frames; the first is written last: then all are."""
+        digest = hashlib.sha256(content).hexdigest()
+        if not (self._images / f"{digest}-000.png").exists():
+            for index, png in reversed(list(enumerate(self._to_pngs(content)))):
+                _write_whole(self._images / f"{digest}-{index:03d}.png", png)
+        return [self._name(path) for path in sorted(self._images.glob(f"{digest}-*.png"))]
+
+    def _name(self, path: Path) -> str:
         return path.relative_to(self._folder).as_posix()
 
 
@@ -153,6 +178,12 @@ def remove_after(folder: Path, step: int) -> None:
     for path in folder.glob("step_*.jsonl"):
         if path > step_file(folder, step):
             path.unlink()
+
+
+def _write_whole(path: Path, content: bytes) -> None:
+    beside = path.with_suffix(".tmp")
+    beside.write_bytes(content)
+    beside.replace(path)
 
 
 def _line(entry: Mapping[str, Any]) -> str:

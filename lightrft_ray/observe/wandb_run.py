@@ -31,7 +31,7 @@ class WandbRun:
             group=settings.wandb_group,
             name=settings.wandb_run_name or folder.resolve().name,
             id=run_id,
-            resume="allow",
+            resume="allow" if settings.wandb_mode == "online" else None,
             mode=settings.wandb_mode,
             dir=str(folder),
             config=dict(config),

@@ -71,7 +71,10 @@ class _Active(Protocol):
 
 
 def noted(phase: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Note a method's calls as work of a phase; its object has an `Activity` as `_activity`."""
+    """Note a method's calls as work of a phase; its object has an `Activity` as `_activity`.
+
+    Ray does not see what `ray.method` says of a method below this: there, note the phase inside.
+    """
 
     def decorate(method: Callable[P, R]) -> Callable[P, R]:
         if inspect.iscoroutinefunction(method):

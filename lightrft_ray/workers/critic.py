@@ -109,10 +109,10 @@ class CriticLearner:
         )
 
     @ray.method(num_returns=2)
-    @noted("save")
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
-        return take_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts)
+        with self._activity.phase("save"):
+            return take_snapshot(self._trainable.engine, CRITIC, self._rank, self._parts)
 
     def restore(self, source: SnapshotSource) -> None:
         """Go on from a checkpoint; all ranks must call it."""

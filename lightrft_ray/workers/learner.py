@@ -231,10 +231,10 @@ class PolicyLearner:
             self._model.save_pretrained(folder, state_dict=state)
 
     @ray.method(num_returns=2)
-    @noted("save")
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""
-        return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
+        with self._activity.phase("save"):
+            return take_snapshot(self._trainable.engine, POLICY, self._rank, self._parts)
 
     def restore(self, source: SnapshotSource) -> None:
         """Go on from a checkpoint; all ranks must call it."""

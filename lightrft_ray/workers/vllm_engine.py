@@ -19,7 +19,6 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateRequest,
 )
 from vllm.inputs import EngineInput
-from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput, RequestOutput
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.async_llm import AsyncLLM
@@ -47,6 +46,7 @@ from lightrft_ray.workers.messages import (
     SkippedPrompt,
 )
 from lightrft_ray.workers.rendering import PromptRenderer, RenderedPrompt
+from lightrft_ray.workers.sampled_tokens import log_probs_of, versions_of
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +70,7 @@ class VllmEngine:
         self._forbidden = {token: float("-inf") for token in forbidden_token_ids}
         self._version = 0
         self._requests = 0
+        self._holding = asyncio.Lock()
         self._buffer = SharedBuffer("lightrft_weights")
         arguments = engine_arguments(
             config,
@@ -94,7 +95,8 @@ class VllmEngine:
 
         In a synchronous run the engine is held until it has all requests, and gets them in order:
         which sequences it batches together, and with that the last bit of every number, is the same
-        in every run. In others it works on older requests meanwhile.
+        in every run. In others it works on older requests meanwhile. When the call is cancelled,
+        the engine drops its requests.
         """
         rendered = await asyncio.gather(*(self._render(task) for task in tasks))
         is_synchronous = self._config.rollout.max_staleness == 0
@@ -103,10 +105,16 @@ class VllmEngine:
                 each if isinstance(each, SkippedPrompt) else await self._start(*each, settings)
                 for each in rendered
             ]
-        return [
-            each if isinstance(each, SkippedPrompt) else await self._finish(each)
-            for each in pending
-        ]
+        try:
+            return [
+                each if isinstance(each, SkippedPrompt) else await self._finish(each)
+                for each in pending
+            ]
+        except asyncio.CancelledError:
+            begun = [each for each in pending if not isinstance(each, SkippedPrompt)]
+            names = [each.collector.request_id for each in begun]
+            await self._engine.abort(names, internal=True)
+            raise
 
     async def encode(
         self, demonstrations: Sequence[Demonstration]
@@ -133,7 +141,7 @@ class VllmEngine:
         output = await _finished(await self._submit(rendered, params))
         cut = rendered.behind_media()
         scored = rendered.token_ids[cut:]
-        log_probs = _log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
+        log_probs = log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
         return GroupTokens(rendered.token_ids[:cut], (scored,), _put(rendered.media())), log_probs
 
     async def update_weights(
@@ -153,15 +161,16 @@ class VllmEngine:
         located = [
             (offset, spec.to_dict()) for offset, (spec, _) in zip(offsets, buckets, strict=True)
         ]
-        await self._hold()
-        await self._engine.start_weight_update()
-        await self._engine.update_weights(
-            WeightTransferUpdateRequest({"path": self._buffer.path, "buckets": located})
-        )
-        await self._engine.finish_weight_update(str(version))
-        await self._reset_caches()
-        self._version = version
-        await self._engine.resume_generation()
+        async with self._holding:
+            await self._hold()
+            await self._engine.start_weight_update()
+            await self._engine.update_weights(
+                WeightTransferUpdateRequest({"path": self._buffer.path, "buckets": located})
+            )
+            await self._engine.finish_weight_update(str(version))
+            await self._reset_caches()
+            self._version = version
+            await self._engine.resume_generation()
         logger.debug("weights loaded", extra={"version": version})
 
     def stop(self) -> None:
@@ -211,12 +220,7 @@ class VllmEngine:
         return await self._engine.add_request(name, cast(EngineInput, salted), params)
 
     async def _finish(self, pending: "_Pending") -> RolloutGroup:
-        """Its samples. When cancelled, the engine drops the request."""
-        try:
-            output = await _finished(pending.collector)
-        except asyncio.CancelledError:
-            await self._engine.abort(pending.collector.request_id, internal=True)
-            raise
+        output = await _finished(pending.collector)
         return RolloutGroup(
             task=pending.task,
             prompt_ids=pending.rendered.token_ids,
@@ -228,19 +232,21 @@ class VllmEngine:
         token_ids = np.asarray(completion.token_ids, dtype=np.int64)
         return GeneratedSample(
             token_ids=token_ids,
-            log_probs=_log_probs_of(token_ids, completion.logprobs or []),
-            weight_versions=_versions_of(completion),
+            log_probs=log_probs_of(token_ids, completion.logprobs or []),
+            weight_versions=versions_of(completion),
             text=self._encoder.decode(token_ids.tolist()),
             is_truncated=completion.finish_reason == "length",
         )
 
     @asynccontextmanager
     async def _held(self) -> AsyncIterator[None]:
-        await self._hold()
-        try:
-            yield
-        finally:
-            await self._engine.resume_generation()
+        """Hold the engine for a block, beside no other that does."""
+        async with self._holding:
+            await self._hold()
+            try:
+                yield
+            finally:
+                await self._engine.resume_generation()
 
     async def _hold(self) -> None:
         """Stop scheduling and keep what is queued.
@@ -277,25 +283,6 @@ async def _finished(collector: RequestOutputCollector) -> RequestOutput:
     if not isinstance(output, RequestOutput) or not output.finished:
         raise RuntimeError("vLLM gave an unfinished output for a request that asked for the last")
     return output
-
-
-def _versions_of(completion: CompletionOutput) -> np.ndarray:
-    """(L,) int64: the version of the weights that each token was sampled with."""
-    spans = completion.weight_versions or []
-    lengths = [span.end - span.start for span in spans]
-    versions = np.repeat(np.array([int(span.version) for span in spans], dtype=np.int64), lengths)
-    if len(versions) != len(completion.token_ids):
-        raise RuntimeError("vLLM gave tokens without the version of their weights")
-    return versions
-
-
-def _log_probs_of(
-    token_ids: np.ndarray, positions: Sequence[Mapping[int, Logprob] | None]
-) -> np.ndarray:
-    """(L,) float32: the log-prob of each token, from vLLM's mapping at its position."""
-    pairs = zip(token_ids.tolist(), positions, strict=True)
-    values = [position[token].logprob for token, position in pairs if position is not None]
-    return np.asarray(values, dtype=np.float32)
 
 
 def frozen_names(config: RunConfig) -> list[str]:

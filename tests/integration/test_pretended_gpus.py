@@ -13,6 +13,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.driver.doctor_cluster import check_cluster
 from lightrft_ray.driver.placement import placed, role_demands
 from lightrft_ray.driver.ray_session import ray_session
 from lightrft_ray.driver.workers import Starter
@@ -165,3 +166,13 @@ def test_a_cluster_of_other_versions_is_refused(
     assert "Ray 2.59.0 and Python 3.10.1" in text
     assert f"Ray {ray.__version__}" in text
     assert "\n" not in text
+
+
+def test_the_doctor_finds_three_nodes_of_one_kind(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", cluster.address)
+    findings = {finding.check: finding for finding in check_cluster()}
+    assert findings["cluster"].text == "3 nodes with 8 GPU, 20 CPU"
+    assert (findings["versions"].status, findings["versions"].text) == ("ok", "the same on 3 nodes")
+    assert findings["object stores"].status == "warning"  # 150 MB each, to be small

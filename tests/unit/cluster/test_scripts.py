@@ -120,10 +120,11 @@ def _slurm(stubs: Stubs, *, joined: int, driver: str) -> None:
     stubs.add("scontrol", '[[ $1 != show ]] || printf "n1\\nn2\\n"\n')
     stubs.add(
         "srun",
-        'case $* in *hostname*) echo "10.0.0.7 fe80::1" ;; *"ray start"*) sleep 60 ;; esac\n',
+        '[[ $* != *hostname* ]] || echo "10.0.0.7 fe80::1"\n'
+        '[[ $* != *"ray start"* ]] || exec /bin/sleep 60\n',
     )
     stubs.add("ray", f"for ((i = 0; i < {joined}; i++)); do echo '\"node_id\"'; done\n")
-    stubs.add("sleep", 'exec /bin/sleep "$(($1 > 2 ? 5 : 0))"\n')
+    stubs.add("sleep")
     stubs.add("python", driver)
 
 

@@ -27,6 +27,13 @@ def test_each_recipe_is_there_for_the_digits(name: str) -> None:
     assert warnings(config) == []
 
 
+@pytest.mark.parametrize("task", ["easy-vqa", "digit-comparison", "digit-video", "arithmetic"])
+def test_each_embedded_task_has_a_configuration(task: str) -> None:
+    config = load_config(FOLDER / f"{task.replace('-', '_')}.yaml", [])
+    assert config.data.prompt_data == f"embedded:{task}"
+    assert warnings(config) == []
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_each_recipe_is_there_for_gpus(recipe: str) -> None:
     """On one node or two of 8 GPUs, without a doubtful combination of settings."""

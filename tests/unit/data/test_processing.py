@@ -3,21 +3,25 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
 from transformers import AutoConfig, AutoTokenizer, LlamaConfig
 
 from lightrft_ray.config.errors import DataFault, UserError
+from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.data.media import load_images
 from lightrft_ray.data.processing import (
     Processor,
     PromptEncoder,
     load_processor,
+    pixel_limits,
     tokenizer_of,
 )
 from lightrft_ray.data.prompts import Prompt, read_prompts
 from lightrft_ray.data.task_files import TaskFiles
+from lightrft_ray.data.video import Video
 from lightrft_ray.models.families import forbidden_token_ids
 
 IMAGE = {"type": "image"}
@@ -191,3 +195,45 @@ def test_placeholders_are_forbidden_and_nothing_else(tiny_vlm: Path) -> None:
     expected = tuple(sorted(tokenizer.convert_tokens_to_ids(names)))
     assert forbidden_token_ids(AutoConfig.from_pretrained(tiny_vlm)) == expected
     assert forbidden_token_ids(LlamaConfig()) == ()
+
+
+@pytest.mark.parametrize("limit", [56 * 56, 112 * 112])
+def test_limits_of_pixels_are_the_processors_own_arguments(
+    processor: Processor, limit: int
+) -> None:
+    """An image that is larger is scaled down to them, and the number of its tokens follows."""
+    settings = MediaConfig(image_min_pixels=56 * 56, image_max_pixels=limit)
+    arguments = pixel_limits(processor, settings)
+    assert arguments == {
+        "images_kwargs": {"size": {"shortest_edge": 56 * 56, "longest_edge": limit}}
+    }
+    text = "<|vision_start|><|image_pad|><|vision_end|>"
+    image = Image.new("RGB", (200, 200))
+    inputs = processor(text=[text], images=[image], return_tensors="pt", **arguments)
+    assert len(inputs["pixel_values"]) == limit // (14 * 14)
+
+
+def test_without_limits_the_processor_is_told_nothing(processor: Processor) -> None:
+    assert pixel_limits(processor, MediaConfig()) == {}
+
+
+def test_limits_that_cannot_be_honoured_are_an_error(processor: Processor) -> None:
+    with pytest.raises(UserError, match=r"media\.image_max_pixels: with the processor's own"):
+        pixel_limits(processor, MediaConfig(image_max_pixels=28 * 28))
+    with pytest.raises(UserError, match=r"media\.video_min_pixels: a .* has no limits in pixels"):
+        pixel_limits(tokenizer_of(processor), MediaConfig(video_min_pixels=5))
+    with pytest.raises(ValueError, match=r"media\.image_min_pixels 9 is above media\.image_max"):
+        MediaConfig(image_min_pixels=9, image_max_pixels=8)
+
+
+def test_a_video_takes_its_placeholder_and_its_seconds(encoder: PromptEncoder) -> None:
+    frames = np.zeros((4, 56, 56, 3), dtype=np.uint8)
+    video = Video(frames, indices=(0, 3, 6, 9), frame_count=12, fps=6.0)
+    prompt = replace(_prompt({"type": "video"}, _text("How many?")), videos=("v.mp4",))
+    encoded = encoder.encode(prompt, [], [video])
+    assert encoded.mm_inputs["video_grid_thw"].tolist() == [[2, 4, 4]]
+    assert (encoded.mm_inputs["mm_token_type_ids"] == 2).sum() == 2 * 4
+    # Two frames a step, four frames in two seconds.
+    assert torch.as_tensor(encoded.mm_inputs["second_per_grid_ts"]).tolist() == [1.0]
+    with pytest.raises(DataFault, match=r"1 video placeholder\(s\) for 0 video\(s\)"):
+        encoder.encode(prompt, [], [])

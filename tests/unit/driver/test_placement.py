@@ -4,7 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from lightrft_ray.config import RunConfig
-from lightrft_ray.driver.packing import Node, RoleDemand
+from lightrft_ray.driver.packing import Node, RoleDemand, pack
 from lightrft_ray.driver.placement import demand_table, describe_shortage, role_demands
 
 
@@ -153,8 +153,8 @@ def test_a_missing_custom_resource_is_a_shortage() -> None:
 
 def test_the_table_of_demand_and_supply() -> None:
     nodes = [Node("10.0.0.1", {"CPU": 8.0, "GPU": 4.0}), Node("10.0.0.2", {"CPU": 8.0})]
-    assert demand_table(_DEMANDS, nodes) == [
-        "role     processes  each          nodes",
+    assert demand_table(_DEMANDS, nodes, pack(_DEMANDS, nodes)) == [
+        "role     processes  each          fits on",
         "learner  4          1 GPU, 1 CPU  10.0.0.1 ×4",
         "reward   1          0.2 CPU       10.0.0.1 ×1",
         "needed: 4 GPU, 4.2 CPU; free: 4 GPU, 16 CPU on 2 nodes",
@@ -162,5 +162,12 @@ def test_the_table_of_demand_and_supply() -> None:
 
 
 def test_the_table_shows_what_has_no_place() -> None:
-    learner = demand_table(_DEMANDS, [Node("10.0.0.1", {"CPU": 8.0, "GPU": 2.0})])[1]
-    assert learner.endswith("no place")
+    nodes = [Node("10.0.0.1", {"CPU": 8.0, "GPU": 2.0})]
+    assert demand_table(_DEMANDS, nodes, pack(_DEMANDS, nodes))[1].endswith("no place")
+
+
+def test_the_table_of_many_nodes_stays_short() -> None:
+    demand = RoleDemand("learner", ({"CPU": 8.0, "GPU": 8.0},) * 40, 8)
+    nodes = [Node(f"n{index}", {"CPU": 8.0, "GPU": 8.0}) for index in range(64)]
+    row = demand_table([demand], nodes, pack([demand], nodes))[1]
+    assert row == "learner  320        1 GPU, 1 CPU  n0 ×8, n1 ×8, …, n39 ×8"

@@ -8,8 +8,9 @@ from pydantic import ValidationError
 
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.config.load import load_config
-from lightrft_ray.driver.plan import Hardware, Lengths, Plan, make_plan
+from lightrft_ray.driver.plan import Plan, make_plan
 from lightrft_ray.driver.plan_memory import GB
+from lightrft_ray.driver.plan_roles import Hardware, Lengths
 from lightrft_ray.driver.plan_text import plan_text
 
 CONFIGS = Path(__file__).parents[3] / "launch" / "configs"
@@ -79,6 +80,32 @@ def test_a_critic_and_a_reference() -> None:
     head = 152_064 * 3584 * 2 / 4
     learner, critic = (roles[role].memory.held["weights"] for role in ("learner", "critic"))
     assert learner - critic == head
+
+
+def test_reward_models() -> None:
+    plan = _plan(
+        model={"freeze_vision_tower": True},  # of the policy: the judge has none
+        reward={
+            "recipes": {"default": {"quality": 1, "judge": 1}},
+            "models": {
+                "quality": {"pretrain": "Qwen/Qwen2.5-7B-Instruct", "dtype": "bfloat16"},
+                "judge": {
+                    "pretrain": "Qwen/Qwen2.5-7B-Instruct",
+                    "dtype": "bfloat16",
+                    "kind": "judge",
+                    "template": "{response}",
+                    "gpus_per_worker": 1,
+                },
+            },
+        },
+    )
+    roles = {role.role: role for role in plan.roles}
+    judge, quality = roles["reward_model.judge"], roles["reward_model.quality"]
+    assert (judge.device, quality.device) == ("GPU", "CPU")
+    assert judge.memory.held["weights"] == 7_615_616_512 * 2
+    assert judge.memory.total == pytest.approx(0.85 * 80 * GB)
+    assert judge.memory.held["publication"] == 0
+    assert quality.memory.held["weights"] == (7_615_616_512 - 152_064 * 3584) * 2
 
 
 def test_what_does_not_fit_is_a_problem_with_a_remedy() -> None:

@@ -24,6 +24,7 @@ def test_facts_of_a_run_of_forty_steps() -> None:
     assert summary["samples_per_second"] == pytest.approx(8 / 2)
     assert summary["tokens_per_second"] == pytest.approx(50 / 2)
     assert summary["publish_fraction_of_step"] == pytest.approx(0.25)
+    assert summary["observe_fraction"] == pytest.approx(0.01 / 2)
     assert summary["weight_version"] == 41
     assert summary["canary_max_abs_logprob_diff"] == 4e-6
     assert summary["peak_rss_mb_by_role"] == {"driver": 540.0, "learner": 900.0}
@@ -83,6 +84,7 @@ def test_a_run_stopped_before_its_first_step_has_a_summary() -> None:
         assert summary["reward_first"] is None
         assert summary["samples_per_second"] is None
         assert summary["publish_fraction_of_step"] is None
+        assert summary["observe_fraction"] is None
         assert summary["driver_rss_growth_mb_per_50_steps"] is None
 
 
@@ -130,6 +132,7 @@ def test_the_text_holds_the_facts() -> None:
         "weights version 41, publishing took 25.0% of the steps, canary gap 4.0e-06 nats",
         "prompts taken 84, trained 80, filtered 1, failed 1, in_flight 2, skipped 3",
         "peak memory, MB driver 540, learner 900",
+        "observation 0.50% of the steps",
         "driver growth +50.0 MB in 50 steps",
     ]
 
@@ -162,6 +165,7 @@ def _step(step: int, steps: int) -> Record:
         "step": step,
         "samples": 8 * step,
         "tokens": 50,
+        "time/observe": 0.01,
         "reward/mean": float(step),
         "publish/version": step + 1,
         "publish/canary_max_abs_diff": 1e-6,

@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,9 @@ def test_wandb_offline_keeps_every_record_under_the_id_of_the_run(tmp_path: Path
     assert _log(tmp_path, settings) == []
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
     assert file.name == "run-20260101-000000-abc.wandb"
-    history = _wandb_history(file)
+    deadline = time.monotonic() + 20
+    while len(history := _wandb_history(file)) < 2 and time.monotonic() < deadline:
+        time.sleep(0.1)  # the service's own process writes the file
     assert [record["step"] for record in history] == [1, 2]
     assert [record["reward/mean"] for record in history] == [0.25, 0.5]
 
@@ -105,6 +108,13 @@ def test_an_api_key_in_the_settings_is_refused_and_not_repeated() -> None:
             None, [("use_mlflow", "true"), ("mlflow_tracking_uri", "https://me:hunter22@host")]
         )
     assert "hunter22" not in str(refusal.value)
+
+
+def test_a_password_in_any_address_is_refused_and_not_repeated() -> None:
+    with pytest.raises(UserError, match=r"checkpoint\.ckpt_path holds a password") as refusal:
+        load_config(None, [("ckpt_path", "sftp://me:hunter22@host/checkpoints")])
+    assert "hunter22" not in str(refusal.value)
+    load_config(None, [("ckpt_path", "s3://bucket/checkpoints")])
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lightrft_ray.observe.trajectories import (
     TextPart,
     Trajectory,
     TrajectoryWriter,
+    VideoPart,
     remove_after,
 )
 
@@ -49,7 +50,12 @@ def _texts(token_ids: Sequence[int]) -> list[str]:
 
 
 def _writer(folder: Path) -> TrajectoryWriter:
-    return TrajectoryWriter(folder, _texts, lambda content: b"PNG of " + content)
+    return TrajectoryWriter(
+        folder,
+        _texts,
+        lambda content: b"PNG of " + content,
+        lambda content: [b"first of " + content, b"last of " + content],
+    )
 
 
 def _write(folder: Path, step: int, *samples: Trajectory) -> list[dict[str, object]]:
@@ -104,6 +110,17 @@ def test_an_image_is_written_once_for_all_its_samples(tmp_path: Path) -> None:
     _write(tmp_path, 2, _trajectory(lambda: b"a"))
     assert image.read_bytes() == b"kept"
     _write(tmp_path, 3, _trajectory(lambda: b"b"))
+    assert len(list((tmp_path / "images").iterdir())) == 2
+
+
+def test_a_video_has_a_file_for_each_frame(tmp_path: Path) -> None:
+    prompt = (VideoPart("user", lambda: b"clip"),)
+    for step in (1, 2):
+        (entry,) = _write(tmp_path, step, _trajectory(lambda: b"", prompt=prompt))
+        (part,) = entry["prompt"]  # type: ignore[misc]
+        assert part["type"] == "video"
+        frames = [(tmp_path / file).read_bytes() for file in part["files"]]
+        assert frames == [b"first of clip", b"last of clip"]
     assert len(list((tmp_path / "images").iterdir())) == 2
 
 

@@ -3,10 +3,13 @@
 import asyncio
 import inspect
 import time
+from typing import Any
 
 import pytest
 
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
+from lightrft_ray.workers.critic import CriticLearner
+from lightrft_ray.workers.learner import PolicyLearner
 
 
 class _Worker:
@@ -62,6 +65,13 @@ def test_a_noted_method_keeps_its_signature_and_kind() -> None:
     assert inspect.iscoroutinefunction(_Worker.generate)
     assert not inspect.iscoroutinefunction(_Worker.train)
     assert _Worker.train.__doc__ == "Train."
+
+
+@pytest.mark.parametrize("worker", [PolicyLearner, CriticLearner])
+def test_what_ray_knows_of_a_noted_method_is_kept(worker: Any) -> None:
+    metadata = worker.__ray_metadata__.method_meta
+    assert metadata.num_returns["snapshot"] == 2
+    assert "batches" in str(metadata.signatures["train"])
 
 
 def test_spans_that_nobody_fetches_do_not_pile_up() -> None:

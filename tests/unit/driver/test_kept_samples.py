@@ -9,13 +9,14 @@ from PIL import Image
 from rollouts import rollout_group, sample
 
 from lightrft_ray.config.errors import DataFault
+from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.data.embedded import resolve_embedded
-from lightrft_ray.data.picture_files import picture_png
+from lightrft_ray.data.picture_files import picture_png, video_pngs
 from lightrft_ray.data.processing import load_processor, tokenizer_of
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.data.token_texts import token_texts
 from lightrft_ray.driver.trajectories import _describe, _prompt_parts, _Row
-from lightrft_ray.observe.trajectories import ImagePart, TextPart
+from lightrft_ray.observe.trajectories import ImagePart, TextPart, VideoPart
 from lightrft_ray.trainer.experience_types import ExperienceVL
 
 
@@ -85,6 +86,21 @@ def test_images_stand_in_a_prompt_where_their_parts_do(tmp_path: Path) -> None:
     assert isinstance(second, ImagePart)
     assert first.read() == (tmp_path / "a.png").read_bytes()
     assert second.read() == (tmp_path / "b.png").read_bytes()
+
+
+def test_a_video_is_a_part_of_its_prompt_and_shown_by_some_frames(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (40, 20), (10 * index, 0, 0)) for index in range(20)]
+    clip = tmp_path / "clip.gif"
+    frames[0].save(clip, save_all=True, append_images=frames[1:], duration=100)
+    message = {"role": "user", "content": [{"type": "video"}, {"type": "text", "text": "?"}]}
+    prompt = Prompt("p", (message,), (), tmp_path, "", "", ("clip.gif",))  # type: ignore[arg-type]
+    video, _ = _prompt_parts(prompt)
+    assert isinstance(video, VideoPart)
+    pngs = video_pngs(video.read(), MediaConfig(video_fps=10.0), longest_side=20)
+    assert len(pngs) == 8
+    (tmp_path / "first.png").write_bytes(pngs[0])
+    with Image.open(tmp_path / "first.png") as picture:
+        assert picture.size == (20, 10)
 
 
 def test_pictures_are_small_enough_to_look_at(tmp_path: Path) -> None:

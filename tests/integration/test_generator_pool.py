@@ -1,0 +1,82 @@
+"""Jobs on Ray actors: those that end, are cancelled, or go with the actor they ran on."""
+
+import asyncio
+from collections.abc import Sequence
+
+import pytest
+import ray
+from ray.actor import ActorHandle
+
+from lightrft_ray.config import InfrastructureError, WorkerDied
+from lightrft_ray.driver.generator_pool import RayGenerators
+from lightrft_ray.workers.actor_group import ActorGroup
+from lightrft_ray.workers.messages import GenerationSettings, SkippedPrompt
+
+SETTINGS = GenerationSettings(n=1, max_tokens=1, temperature=1.0)
+
+
+@ray.remote
+class Sleeper:
+    """Sleeps as many seconds as its tasks are numbers for."""
+
+    async def generate(
+        self, tasks: Sequence[float], settings: GenerationSettings
+    ) -> list[SkippedPrompt]:
+        await asyncio.sleep(sum(tasks))
+        return []
+
+    async def ping(self) -> None:
+        pass
+
+
+def _group(count: int, timeout: float) -> ActorGroup:
+    def spawn(place: int) -> ActorHandle:
+        return Sleeper.options(num_cpus=0).remote()
+
+    group = ActorGroup("generator", [spawn(place) for place in range(count)], timeout, spawn)
+    group.call("ping")
+    return group
+
+
+def test_jobs_end_are_cancelled_and_are_missed(local_ray: None) -> None:
+    pool = RayGenerators(_group(2, timeout=20))
+    assert pool.wait(at_least_one=False) == []
+    with pytest.raises(RuntimeError, match="no job"):
+        pool.wait(at_least_one=True)
+    pool.submit(1, 0, [3600], SETTINGS)
+    pool.submit(2, 1, [0], SETTINGS)
+    assert pool.wait(at_least_one=True) == [2]
+    assert pool.collect(2) == []
+    pool.cancel(1)
+    assert pool.wait(at_least_one=False) == []
+    hurried = RayGenerators(_group(1, timeout=0.5))
+    hurried.submit(1, 0, [3600], SETTINGS)
+    with pytest.raises(InfrastructureError, match=r"generator worker .* within 0\.5 s"):
+        hurried.wait(at_least_one=True)
+
+
+def test_a_generator_that_died_is_replaced_once_and_its_other_jobs_are_given_up(
+    local_ray: None,
+) -> None:
+    group = _group(1, timeout=20)
+    replaced: list[int] = []
+
+    def revive(place: int) -> None:
+        replaced.append(place)
+        group.respawn(place)
+
+    group.revive = revive
+    pool = RayGenerators(group)
+    for job in (1, 2, 3):
+        pool.submit(job, 0, [3600], SETTINGS)
+    ray.kill(group.actors[0])
+    dead = pool.wait(at_least_one=True)[0]
+    with pytest.raises(WorkerDied):
+        pool.collect(dead)
+    pool.restore(dead)
+    first, second = {1, 2, 3} - {dead}
+    pool.cancel(first)
+    pool.restore(second)  # it was on the same actor, which is replaced already
+    assert replaced == [0]
+    pool.submit(4, 0, [0], SETTINGS)
+    assert pool.wait(at_least_one=True) == [4]

@@ -1,0 +1,78 @@
+"""Each embedded task for two steps on the real stack: one set of workers for all of them."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lightrft_ray.config import RunConfig
+from lightrft_ray.config.load import load_config
+from lightrft_ray.driver.checkpoint_store import CheckpointStore
+from lightrft_ray.driver.checkpointer import Checkpointer
+from lightrft_ray.driver.loop import TrainingLoop
+from lightrft_ray.driver.placement import placed, role_demands
+from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
+from lightrft_ray.driver.ray_session import RaySession, ray_session
+from lightrft_ray.driver.workers import Workers, start_workers
+
+CONFIGS = Path(__file__).parents[2] / "launch" / "configs"
+TASKS = ("digit_comparison", "digit_video", "easy_vqa", "arithmetic")
+SHORT = [
+    ("num_steps", "2"),
+    ("rollout_batch_size", "8"),
+    ("n_samples_per_prompt", "4"),
+    ("train_batch_size", "32"),
+    ("max_epochs", "1"),
+    ("micro_train_batch_size", "16"),
+    ("micro_rollout_batch_size", "32"),
+    ("lr_scheduler", "constant"),
+    ("eval_max_samples", "16"),
+    ("decode_workers", "1"),
+    ("overwrite_output", "true"),
+]
+
+pytestmark = pytest.mark.slow
+
+
+def _inputs(task: str, folder: Path) -> tuple[RunConfig, RunInputs]:
+    options = [*SHORT, ("output_dir", str(folder / task))]
+    config = resolve_checkpoints(load_config(CONFIGS / f"{task}.yaml", options))
+    return config, check_inputs(config)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RaySession, Workers]]:
+    """Workers whose generator takes what any of the tasks has: two images, or a video."""
+    folder = tmp_path_factory.mktemp("stack")
+    config, inputs = _inputs("digit_comparison", folder)
+    _, with_video = _inputs("digit_video", folder)
+    inputs = replace(inputs, eval_prompts=(*inputs.eval_prompts, *with_video.eval_prompts))
+    demands = role_demands(config)
+    with ray_session() as session, placed(config, demands, is_local=True) as placement:
+        workers = start_workers(config, inputs, demands, placement)
+        yield session, workers
+        workers.stop()
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_task_is_trained_on_and_evaluated(
+    stack: tuple[RaySession, Workers], tmp_path: Path, task: str
+) -> None:
+    session, workers = stack
+    config, inputs = _inputs(task, tmp_path)
+    checkpointer = Checkpointer(config, CheckpointStore(config.checkpoint_url), workers)
+    loop = TrainingLoop(config, inputs, workers, checkpointer, session.interruption)
+    records: list[dict[str, float]] = []
+    loop.run(records.append)
+    assert [record["step"] for record in records] == [0, 1, 2]
+    assert all(record["publish/canary_max_abs_diff"] < 1e-4 for record in records)
+    assert records[-1]["data/trained"] == 16 and records[-1]["data/failed"] == 0
+    for record in records[1:]:
+        # Generator and learner agree on every token: on its image's, its video's and its text's.
+        assert record["rollout/log_prob_gap_max"] < 1e-4
+        assert math.isfinite(record["policy/loss"])
+    assert records[0]["eval/samples"] == 16
+    if task != "arithmetic":  # the warm start knows some answers of the others
+        assert sum(record["reward/mean"] for record in records[1:]) > 0
