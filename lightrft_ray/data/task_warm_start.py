@@ -21,8 +21,8 @@ from lightrft_ray.data.prompts import Prompt, read_prompts
 from lightrft_ray.data.task_files import TaskFiles
 from lightrft_ray.data.warm_start import single_threaded
 
-STEPS = 80  # in turns, one task each
-BATCH_SIZE = 24
+STEPS = 240  # in turns, one task each
+BATCH_SIZE = 32
 LEARNING_RATE = 1e-3
 TRUE_SHARE = 0.5
 SEED = 0

@@ -74,5 +74,3 @@ def test_a_task_is_trained_on_and_evaluated(
         assert record["rollout/log_prob_gap_max"] < 1e-4
         assert math.isfinite(record["policy/loss"])
     assert records[0]["eval/samples"] == 16
-    if task != "arithmetic":  # the warm start knows some answers of the others
-        assert sum(record["reward/mean"] for record in records[1:]) > 0
