@@ -8,10 +8,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from PIL import Image
-
 from lightrft_ray.config.errors import DataFault
-from lightrft_ray.data.media import load_images
+from lightrft_ray.config.media import MediaConfig
+from lightrft_ray.data.decoding import DecodedMedia, load_media
 from lightrft_ray.data.processing import PromptEncoder
 from lightrft_ray.data.prompt import Prompt
 from lightrft_ray.data.readers.rows import BadRow
@@ -36,10 +35,10 @@ class Findings:
 
 @dataclass(frozen=True)
 class Sample:
-    """A prompt with its images, as it is shown."""
+    """A prompt with its media, as it is shown."""
 
     prompt: Prompt
-    images: Sequence[Image.Image]
+    media: DecodedMedia
     token_ids: Sequence[int]
 
 
@@ -51,7 +50,9 @@ class Kind:
     rows: Sequence[BadRow]
 
 
-def examine(read: ReadSource, encoder: PromptEncoder, shown: int) -> tuple[Findings, list[Sample]]:
+def examine(
+    read: ReadSource, encoder: PromptEncoder, settings: MediaConfig, shown: int
+) -> tuple[Findings, list[Sample]]:
     """Decode and encode every prompt as a generator does; and `shown` of the usable ones."""
     findings = Findings()
     usable: array[int] = array("Q")  # places
@@ -61,20 +62,20 @@ def examine(read: ReadSource, encoder: PromptEncoder, shown: int) -> tuple[Findi
         findings.repeated += digest in seen
         seen.add(digest)
         try:
-            images = load_images(prompt)
-            findings.pixels.extend(image.width * image.height for image in images)
-            encoded = encoder.encode(prompt, images)
+            media = load_media(prompt, settings)
+            findings.pixels.extend(image.width * image.height for image in media.images)
+            encoded = encoder.encode(prompt, media.images, media.videos)
         except DataFault as fault:
             findings.faults.append(BadRow(read.numbers[place], str(fault)))
             continue
         findings.lengths.append(len(encoded.expanded_ids))
         usable.append(place)
     chosen = [usable[len(usable) * rank // shown] for rank in range(shown)] if usable else []
-    return findings, [_sample(read.prompts[place], encoder) for place in dict.fromkeys(chosen)]
-
-
-def _sample(prompt: Prompt, encoder: PromptEncoder) -> Sample:
-    return Sample(prompt, load_images(prompt), encoder.token_ids(prompt))
+    prompts = [read.prompts[place] for place in dict.fromkeys(chosen)]
+    return findings, [
+        Sample(prompt, load_media(prompt, settings), encoder.token_ids(prompt))
+        for prompt in prompts
+    ]
 
 
 def kinds(rows: Iterable[BadRow]) -> list[Kind]:

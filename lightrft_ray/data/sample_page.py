@@ -9,8 +9,11 @@ from PIL import Image
 
 from lightrft_ray.data.findings import Sample
 from lightrft_ray.data.messages import ChatMessage, ContentPart
+from lightrft_ray.data.video import Video
 
 _LARGEST_SIDE = 512  # pixels of an image on the page
+_FRAME_SIDE = 160
+_FRAMES_SHOWN = 8
 _HEAD = """<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy"
@@ -64,10 +67,11 @@ def _sample(sample: Sample, decode: Callable[[Sequence[int]], str]) -> str:
 
 def _media(sample: Sample) -> dict[str, Iterator[str]]:
     """The HTML of the images and of the videos, in their order."""
-    names = zip(sample.prompt.images, sample.images, strict=True)
+    images = zip(sample.prompt.images, sample.media.images, strict=True)
+    videos = zip(sample.prompt.videos, sample.media.videos, strict=True)
     return {
-        "image": (_figure(name, image) for name, image in names),
-        "video": (f'<p class="role">video {escape(name)}</p>' for name in sample.prompt.videos),
+        "image": (_figure(name, image) for name, image in images),
+        "video": (_film(name, video) for name, video in videos),
     }
 
 
@@ -84,13 +88,26 @@ def _turn(message: ChatMessage, media: Mapping[str, Iterator[str]]) -> str:
 
 
 def _figure(name: str, image: Image.Image) -> str:
+    caption = f"{name}, {image.width}x{image.height}"
+    return f'{_picture(image, _LARGEST_SIDE)}<div class="role">{escape(caption)}</div>'
+
+
+def _film(name: str, video: Video) -> str:
+    """The first of the frames that the model would get."""
+    count, height, width = video.frames.shape[:3]
+    frames = (Image.fromarray(frame) for frame in video.frames[:_FRAMES_SHOWN])
+    pictures = "".join(_picture(frame, _FRAME_SIDE) for frame in frames)
+    caption = f"{name}, {count} of {video.frame_count} frames, {width}x{height}"
+    return f'{pictures}<div class="role">{escape(caption)}</div>'
+
+
+def _picture(image: Image.Image, largest_side: int) -> str:
     small = image.copy()
-    small.thumbnail((_LARGEST_SIDE, _LARGEST_SIDE))
+    small.thumbnail((largest_side, largest_side))
     file = BytesIO()
     small.save(file, format="PNG")
     source = f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
-    caption = f"{name}, {image.width}x{image.height}"
-    return f'<img alt="" src="{source}"><div class="role">{escape(caption)}</div>'
+    return f'<img alt="" src="{source}">'
 
 
 def _preformatted(text: str) -> str:

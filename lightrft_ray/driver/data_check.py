@@ -43,7 +43,8 @@ def check_data(config: RunConfig) -> DataReport:
     bad = 0
     for what, reads in (("training", train), ("evaluation", held_out)):
         for read in reads:
-            findings, shown = examine(read, encoder, SAMPLES_SHOWN - len(samples))
+            wanted = SAMPLES_SHOWN - len(samples)
+            findings, shown = examine(read, encoder, config.media, wanted)
             lines += _describe(read, findings, what, config.data.prompt_max_len)
             samples += shown
             bad += len(read.bad) + len(findings.faults)
