@@ -75,7 +75,6 @@ class VllmEngine:
         await self._engine.init_weight_transfer_engine(
             WeightTransferInitRequest({"left_out": left_out})
         )
-        await self._engine.update_weight_version(str(self._version))
 
     async def generate(
         self, tasks: Sequence[PromptTask], settings: GenerationSettings
