@@ -6,12 +6,15 @@ import numpy as np
 from vllm.logprobs import Logprob
 from vllm.outputs import CompletionOutput
 
+_BEFORE_ANY_UPDATE = "default"  # what vLLM calls the weights that an engine starts with
+
 
 def versions_of(completion: CompletionOutput) -> np.ndarray:
-    """(L,) int64: the version of the weights that each token was sampled with."""
+    """(L,) int64: the version of the weights that each token was sampled with, 0 before any."""
     spans = completion.weight_versions or []
     lengths = [span.end - span.start for span in spans]
-    versions = np.repeat(np.array([int(span.version) for span in spans], dtype=np.int64), lengths)
+    labels = ["0" if span.version == _BEFORE_ANY_UPDATE else span.version for span in spans]
+    versions = np.repeat(np.array([int(label) for label in labels], dtype=np.int64), lengths)
     if len(versions) != len(completion.token_ids):
         raise RuntimeError("vLLM gave tokens without the version of their weights")
     return versions

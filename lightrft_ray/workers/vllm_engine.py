@@ -90,7 +90,6 @@ class VllmEngine:
         await self._engine.init_weight_transfer_engine(
             WeightTransferInitRequest({"left_out": left_out})
         )
-        await self._engine.update_weight_version(str(self._version))
 
     async def ping(self) -> None:
         """Return when the engine's processes have answered; ends this one where they are gone."""
