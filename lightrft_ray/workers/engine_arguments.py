@@ -42,6 +42,9 @@ def engine_arguments(
         # normalized, as those models take them.
         arguments.mm_processor_cache_gb = 0
         arguments.mm_device_do_normalize = False
+        # A publish in mid-sampling has vLLM compute again what came before. Of a prompt whose
+        # prefix it had cached, its worker was never given the media, and fails.
+        arguments.enable_prefix_caching = config.rollout.max_staleness == 0
     if config.placement.vllm_use_gpu:
         arguments.gpu_memory_utilization = config.rollout.vllm_gpu_memory_utilization
     else:

@@ -30,7 +30,6 @@ from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
 from lightrft_ray.workers.actor_group import wait_for
 from lightrft_ray.workers.messages import (
     FirstToken,
-    GeneratedSample,
     GenerationSettings,
     GroupTokens,
     PromptTask,
@@ -44,7 +43,7 @@ SETTINGS = GenerationSettings(n=4, max_tokens=8, temperature=1.0)
 TIMEOUT = 120
 
 
-def _tasks(prompts: tuple[Prompt, ...]) -> list[PromptTask]:
+def tasks_of(prompts: tuple[Prompt, ...]) -> list[PromptTask]:
     return [PromptTask(prompt, 0, prompt_seed(1, prompt.id, 0)) for prompt in prompts]
 
 
@@ -54,12 +53,12 @@ def _generate(
     return ray.get(generator.generate.remote(tasks, settings), timeout=TIMEOUT)
 
 
-def _model(config: RunConfig) -> PreTrainedModel:
+def load_model(config: RunConfig) -> PreTrainedModel:
     return AutoModelForImageTextToText.from_pretrained(config.model.pretrain).eval()
 
 
 @torch.no_grad()
-def _plain_log_probs(
+def plain_log_probs(
     model: PreTrainedModel, group: GroupTokens, temperature: float, forbidden: tuple[int, ...]
 ) -> list[torch.Tensor]:
     """One forward pass a sample by transformers alone, its own rotary positions included."""
@@ -83,11 +82,11 @@ def test_rollout_log_probs_are_those_of_the_sampled_distribution(
     generator: ActorHandle, config: RunConfig, inputs: RunInputs, temperature: float
 ) -> None:
     settings = replace(SETTINGS, temperature=temperature)
-    groups = _generate(generator, _tasks(inputs.train_prompts[:6]), settings)
-    model, forbidden = _model(config), tuple(inputs.sampling.forbidden_token_ids)
+    groups = _generate(generator, tasks_of(inputs.train_prompts[:6]), settings)
+    model, forbidden = load_model(config), tuple(inputs.sampling.forbidden_token_ids)
     for group in groups:
         assert isinstance(group, RolloutGroup)
-        expected = _plain_log_probs(model, group.tokens, temperature, forbidden)
+        expected = plain_log_probs(model, group.tokens, temperature, forbidden)
         for sample, log_probs in zip(group.samples, expected, strict=True):
             np.testing.assert_allclose(sample.log_probs, log_probs, atol=2e-5)
             assert not set(sample.token_ids) & set(forbidden)
@@ -101,11 +100,11 @@ def test_a_hot_first_token_keeps_the_log_prob_it_was_drawn_with(
 ) -> None:
     """Of the top k at the high temperature; all that follows is of the regular distribution."""
     settings = replace(SETTINGS, n=8, temperature=0.8, first_token=HOT)
-    groups = _generate(generator, _tasks(inputs.train_prompts[:4]), settings)
-    model, forbidden = _model(config), tuple(inputs.sampling.forbidden_token_ids)
+    groups = _generate(generator, tasks_of(inputs.train_prompts[:4]), settings)
+    model, forbidden = load_model(config), tuple(inputs.sampling.forbidden_token_ids)
     for group in groups:
         assert isinstance(group, RolloutGroup)
-        regular = _plain_log_probs(model, group.tokens, 0.8, forbidden)
+        regular = plain_log_probs(model, group.tokens, 0.8, forbidden)
         first = _first_token_distribution(model, group.tokens, HOT, forbidden)
         for sample, log_probs in zip(group.samples, regular, strict=True):
             expected = torch.cat([first[sample.token_ids[:1]], log_probs[1:]])
@@ -134,7 +133,7 @@ def _first_token_distribution(
 def test_hot_samples_depend_on_the_seed_and_not_on_the_company(
     generator: ActorHandle, inputs: RunInputs
 ) -> None:
-    settings, tasks = replace(SETTINGS, first_token=HOT), _tasks(inputs.train_prompts[:5])
+    settings, tasks = replace(SETTINGS, first_token=HOT), tasks_of(inputs.train_prompts[:5])
     together = _generate(generator, tasks, settings)
     alone = [group for task in reversed(tasks) for group in _generate(generator, [task], settings)]
     assert _token_ids(together) == _token_ids(alone[::-1])
@@ -146,7 +145,7 @@ def test_hot_samples_depend_on_the_seed_and_not_on_the_company(
 def test_samples_depend_on_the_seed_and_not_on_the_company(
     generator: ActorHandle, inputs: RunInputs
 ) -> None:
-    tasks = _tasks(inputs.train_prompts[:5])
+    tasks = tasks_of(inputs.train_prompts[:5])
     together = _generate(generator, tasks)
     alone = [group for task in reversed(tasks) for group in _generate(generator, [task])]
     assert _token_ids(together) == _token_ids(alone[::-1])
@@ -155,7 +154,7 @@ def test_samples_depend_on_the_seed_and_not_on_the_company(
 
 
 def test_the_same_batch_gives_the_same_bits(generator: ActorHandle, inputs: RunInputs) -> None:
-    tasks = _tasks(inputs.train_prompts[:16])
+    tasks = tasks_of(inputs.train_prompts[:16])
     first, second = _generate(generator, tasks), _generate(generator, tasks)
     for one, other in zip(_samples(first), _samples(second), strict=True):
         np.testing.assert_array_equal(one.token_ids, other.token_ids)
@@ -176,7 +175,7 @@ def test_pixels_are_stored_once_per_prompt_whatever_n_is(
     """Each group refers to one object; the message to the driver does not grow with the image."""
     for n in (1, 16):
         (group,) = _generate(
-            generator, _tasks(inputs.train_prompts[:1]), replace(SETTINGS, n=n, max_tokens=1)
+            generator, tasks_of(inputs.train_prompts[:1]), replace(SETTINGS, n=n, max_tokens=1)
         )
         media = ray.get(group.media, timeout=TIMEOUT)
         assert {name: value.shape for name, value in media.items()} == {
@@ -198,7 +197,7 @@ def test_a_larger_image_makes_no_larger_message(
             images=(f"{side}.png",),
             image_root=image_folder,
         )
-        (group,) = _generate(generator, _tasks((prompt,)), replace(SETTINGS, max_tokens=1))
+        (group,) = _generate(generator, tasks_of((prompt,)), replace(SETTINGS, max_tokens=1))
         pixels = ray.get(group.media, timeout=TIMEOUT)["pixel_values"].nbytes
         without_ids = replace(group, prompt_ids=np.zeros(0, dtype=np.int64))
         sizes.append((pixels, len(ray.cloudpickle.dumps(without_ids))))
@@ -222,11 +221,11 @@ def test_images_inside_other_files_are_seen_like_files_of_their_own(
             tar.add(files[-1], f"{prompt.id}.json")
             tar.add(image, f"{prompt.id}.png")
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "rows.parquet")
-    expected = _generate(generator, _tasks(prompts))
+    expected = _generate(generator, tasks_of(prompts))
     for name in ("rows.parquet", "rows.tar"):
         source = open_source(str(tmp_path / name))
         read = read_source(source, ReadRules(cache_dir=tmp_path / "cache")).prompts
-        for group, plain in zip(_generate(generator, _tasks(read[:])), expected, strict=True):
+        for group, plain in zip(_generate(generator, tasks_of(read[:])), expected, strict=True):
             assert isinstance(group, RolloutGroup) and isinstance(plain, RolloutGroup)
             for sample, other in zip(group.samples, plain.samples, strict=True):
                 np.testing.assert_array_equal(sample.token_ids, other.token_ids)
@@ -257,7 +256,7 @@ def test_a_prompt_that_cannot_be_used_is_skipped_with_its_reason(
         ),
         "address": replace(good, id="bad", images=("https://example.org/a.png",)),
     }[kind]
-    skipped, kept = _generate(generator, _tasks((bad, good)))
+    skipped, kept = _generate(generator, tasks_of((bad, good)))
     assert isinstance(skipped, SkippedPrompt)
     expected = {
         "missing": "nowhere.png",
@@ -270,14 +269,14 @@ def test_a_prompt_that_cannot_be_used_is_skipped_with_its_reason(
     assert isinstance(kept, RolloutGroup)
 
 
-def _put_buckets(
+def put_buckets(
     model: PreTrainedModel, leave_out: str | None = None
 ) -> list[tuple[BucketSpec, ray.ObjectRef]]:
     weights = [(n, p) for n, p in model.named_parameters() if n != leave_out]
     return [(spec, ray.put(data)) for spec, data in pack_buckets(weights, 2_000_000)]
 
 
-def _update(
+def update_weights(
     generator: ActorHandle,
     inputs: RunInputs,
     version: int,
@@ -292,9 +291,9 @@ def _update(
 def _gap(
     generator: ActorHandle, model: PreTrainedModel, inputs: RunInputs, forbidden: tuple[int, ...]
 ) -> float:
-    (group,) = _generate(generator, _tasks(inputs.train_prompts[:1]))
+    (group,) = _generate(generator, tasks_of(inputs.train_prompts[:1]))
     assert isinstance(group, RolloutGroup)
-    expected = _plain_log_probs(model, group.tokens, 1.0, forbidden)
+    expected = plain_log_probs(model, group.tokens, 1.0, forbidden)
     pairs = zip(group.samples, expected, strict=True)
     return max(float(np.abs(s.log_probs - e.numpy()).max()) for s, e in pairs)
 
@@ -304,62 +303,31 @@ def test_published_weights_replace_all_old_ones(
 ) -> None:
     """Also those of the vision tower and of the tied head; versions are stamped on tokens."""
     forbidden = tuple(inputs.sampling.forbidden_token_ids)
-    model = _model(config)
+    model = load_model(config)
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.02)
     assert _gap(generator, model, inputs, forbidden) > 0.1
-    canary = _update(generator, inputs, 7, _put_buckets(model))
+    canary = update_weights(generator, inputs, 7, put_buckets(model))
     assert _gap(generator, model, inputs, forbidden) < 1e-4
-    (group,) = _generate(generator, _tasks(inputs.train_prompts[:1]))
+    (group,) = _generate(generator, tasks_of(inputs.train_prompts[:1]))
     assert {int(v) for s in group.samples for v in s.weight_versions} == {7}
     group, log_probs = ray.get(
         generator.score_prompt.remote(inputs.train_prompts[0], [50, 256]), timeout=TIMEOUT
     )
-    (expected,) = _plain_log_probs(model, group, 1.0, ())
+    (expected,) = plain_log_probs(model, group, 1.0, ())
     np.testing.assert_allclose(log_probs, expected, atol=1e-4)
     np.testing.assert_array_equal(canary, log_probs)
-    _update(generator, inputs, 8, _put_buckets(_model(config)))
-    assert _gap(generator, _model(config), inputs, forbidden) < 1e-4
-
-
-def test_a_response_that_spans_versions_has_each_tokens_log_prob_under_its_own(
-    generator: ActorHandle, config: RunConfig, inputs: RunInputs
-) -> None:
-    """Updates come while it is sampled: its tokens are kept, and the rest is of the new weights."""
-    forbidden = tuple(inputs.sampling.forbidden_token_ids)
-    models = [_model(config), _model(config)]
-    torch.manual_seed(1)
-    with torch.no_grad():
-        for parameter in models[1].parameters():
-            parameter.add_(torch.randn_like(parameter) * 0.01)
-    published = [_put_buckets(model) for model in models]
-    _update(generator, inputs, 20, published[0])
-    settings = replace(SETTINGS, n=8, max_tokens=64, temperature=2.0)
-    under_way = generator.generate.remote(_tasks(inputs.train_prompts[:64]), settings)
-    version = 20
-    while not ray.wait([under_way], timeout=0)[0]:
-        version += 1
-        _update(generator, inputs, version, published[version % 2])
-    groups = ray.get(under_way, timeout=TIMEOUT)
-    spanning = [group for group in groups if any(map(_spans_versions, group.samples))]
-    assert spanning
-    for group in spanning[:4]:
-        by_model = [_plain_log_probs(model, group.tokens, 2.0, forbidden) for model in models]
-        for index, sample in enumerate(group.samples):
-            own = np.stack([log_probs[index].numpy() for log_probs in by_model])
-            expected = own[sample.weight_versions % 2, np.arange(len(sample.token_ids))]
-            np.testing.assert_allclose(sample.log_probs, expected, atol=1e-4)
-            assert (np.diff(sample.weight_versions) >= 0).all()
-    _update(generator, inputs, version + 1, published[0])
+    update_weights(generator, inputs, 8, put_buckets(load_model(config)))
+    assert _gap(generator, load_model(config), inputs, forbidden) < 1e-4
 
 
 def test_a_call_that_is_cancelled_leaves_the_engine_free(
     generator: ActorHandle, inputs: RunInputs
 ) -> None:
     settings = replace(SETTINGS, n=64, max_tokens=64, temperature=2.0)
-    cancelled = generator.generate.remote(_tasks(inputs.train_prompts[:64]), settings)
+    cancelled = generator.generate.remote(tasks_of(inputs.train_prompts[:64]), settings)
     ray.wait([cancelled], timeout=1)
     ray.cancel(cancelled)
     with pytest.raises((TaskCancelledError, RayTaskError)):
@@ -368,24 +336,21 @@ def test_a_call_that_is_cancelled_leaves_the_engine_free(
         lambda actor: actor._engine._engine.output_processor.get_num_unfinished_requests()
     )
     assert ray.get(engine, timeout=TIMEOUT) == 0
-    assert len(_generate(generator, _tasks(inputs.train_prompts[:2]))) == 2
-
-
-def _spans_versions(sample: GeneratedSample) -> bool:
-    return len(set(sample.weight_versions.tolist())) > 1
+    assert len(_generate(generator, tasks_of(inputs.train_prompts[:2]))) == 2
 
 
 def test_damaged_buckets_are_refused_before_the_engine_is_touched(
     generator: ActorHandle, config: RunConfig, inputs: RunInputs
 ) -> None:
-    buckets = _put_buckets(_model(config))
+    buckets = put_buckets(load_model(config))
     spec, reference = buckets[0]
     damaged = ray.get(reference).copy()
     damaged[100] ^= 1
     with pytest.raises(InfrastructureError, match="damaged"):
-        _update(generator, inputs, 9, [(spec, ray.put(damaged)), *buckets[1:]])
+        update_weights(generator, inputs, 9, [(spec, ray.put(damaged)), *buckets[1:]])
     assert (
-        _gap(generator, _model(config), inputs, tuple(inputs.sampling.forbidden_token_ids)) < 1e-4
+        _gap(generator, load_model(config), inputs, tuple(inputs.sampling.forbidden_token_ids))
+        < 1e-4
     )
 
 
@@ -393,9 +358,9 @@ def test_an_update_that_leaves_a_weight_out_is_refused(
     local_ray: None, generator: ActorHandle, config: RunConfig, inputs: RunInputs
 ) -> None:
     """Last of those that use the engine: it stays on hold afterwards, as it must."""
-    incomplete = _put_buckets(_model(config), leave_out="model.visual.blocks.1.norm1.weight")
+    incomplete = put_buckets(load_model(config), leave_out="model.visual.blocks.1.norm1.weight")
     with pytest.raises(InfrastructureError, match=r"visual\.blocks\.1\.norm1"):
-        _update(generator, inputs, 10, incomplete)
+        update_weights(generator, inputs, 10, incomplete)
 
 
 def test_a_killed_generator_takes_its_engine_with_it(generator: ActorHandle) -> None:

@@ -2,8 +2,12 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
+import numpy as np
 import pytest
+import ray
+import torch
 
 from lightrft_ray.config.load import load_config
 from lightrft_ray.driver.checkpoint_store import CheckpointStore
@@ -12,7 +16,17 @@ from lightrft_ray.driver.placement import placed, role_demands
 from lightrft_ray.driver.preflight import check_inputs, resolve_checkpoints
 from lightrft_ray.driver.ray_session import ray_session
 from lightrft_ray.driver.workers import start_workers
+from lightrft_ray.workers.messages import GeneratedSample
 from tests.integration.test_durable import Stack
+from tests.integration.test_generator import (
+    SETTINGS,
+    TIMEOUT,
+    load_model,
+    plain_log_probs,
+    put_buckets,
+    tasks_of,
+    update_weights,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -77,3 +91,39 @@ def test_a_checkpoint_loses_no_prompt_in_flight(stack: Stack, whole: dict[int, R
     resumed = stack.train(stack.store.open(2))
     assert resumed.keys() == {3, 4, 5}
     _check(whole | resumed)
+
+
+def test_a_response_that_spans_versions_has_each_tokens_log_prob_under_its_own(
+    stack: Stack, whole: dict[int, Record]
+) -> None:
+    """Updates come while it is sampled: its tokens are kept, and the rest is of the new weights."""
+    generator, inputs, config = stack.workers.generator.actors[0], stack.inputs, stack.resolved
+    forbidden = tuple(inputs.sampling.forbidden_token_ids)
+    models = [load_model(config), load_model(config)]
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for parameter in models[1].parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.01)
+    published = [put_buckets(model) for model in models]
+    update_weights(generator, inputs, 20, published[0])
+    settings = replace(SETTINGS, n=8, max_tokens=64, temperature=2.0)
+    under_way = generator.generate.remote(tasks_of(inputs.train_prompts[:64]), settings)
+    version = 20
+    while not ray.wait([under_way], timeout=0)[0]:
+        version += 1
+        update_weights(generator, inputs, version, published[version % 2])
+    groups = ray.get(under_way, timeout=TIMEOUT)
+    spanning = [group for group in groups if any(map(_spans_versions, group.samples))]
+    assert spanning
+    for group in spanning[:4]:
+        by_model = [plain_log_probs(model, group.tokens, 2.0, forbidden) for model in models]
+        for index, sample in enumerate(group.samples):
+            own = np.stack([log_probs[index].numpy() for log_probs in by_model])
+            expected = own[sample.weight_versions % 2, np.arange(len(sample.token_ids))]
+            np.testing.assert_allclose(sample.log_probs, expected, atol=1e-4)
+            assert (np.diff(sample.weight_versions) >= 0).all()
+    update_weights(generator, inputs, version + 1, published[0])
+
+
+def _spans_versions(sample: GeneratedSample) -> bool:
+    return len(set(sample.weight_versions.tolist())) > 1
