@@ -234,7 +234,8 @@ def test_a_checkpoint_that_would_run_something_is_refused(
     checkpoint = stack.store.open(4)
     shutil.copytree(checkpoint.storage.url, tmp_path / "copy")
     copy = Storage(str(tmp_path / "copy"))
-    (name,) = (name for name in checkpoint.manifest.files if name.endswith("model_states.pt"))
+    parts = (name for name in checkpoint.manifest.files if name.startswith(f"{POLICY}/"))
+    (name,) = (name for name in parts if name.endswith("model_states.pt"))
     data = state_to_bytes({"module": _Malicious(tmp_path / "trace")}).tobytes()
     files = {**checkpoint.manifest.files, name: copy.write(name, data)}
     source = SnapshotSource(copy.url, files, checkpoint.manifest.signatures[POLICY])
