@@ -108,7 +108,7 @@ def _version(name: str) -> str:
 
 def _versions_by_node(nodes: Sequence[Mapping[str, object]]) -> dict[str, Versions | None]:
     """Asks a process on each node; nodes without CPUs run it, too."""
-    task = ray.remote(own_versions).options(num_cpus=0, max_retries=0)
+    task = ray.remote(num_cpus=0, max_retries=0)(own_versions)
     asked = {
         str(node["NodeName"]): task.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)

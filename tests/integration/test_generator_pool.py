@@ -33,9 +33,9 @@ def _group(count: int, timeout: float) -> ActorGroup:
     def spawn(place: int) -> ActorHandle:
         return Sleeper.options(num_cpus=0).remote()
 
-    group = ActorGroup("generator", [spawn(place) for place in range(count)], timeout, spawn)
-    group.call("ping")
-    return group
+    actors = [spawn(place) for place in range(count)]
+    ActorGroup("generator", actors, 60, spawn).call("ping")  # a start takes longer than a job
+    return ActorGroup("generator", actors, timeout, spawn)
 
 
 def test_jobs_end_are_cancelled_and_are_missed(local_ray: None) -> None:

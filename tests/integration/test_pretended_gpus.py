@@ -56,8 +56,8 @@ def _run(placement: dict[str, object], **rollout: object) -> RunConfig:
     return RunConfig.model_validate(
         {
             "placement": {"vllm_use_gpu": True, "placement_timeout": 3, **placement},
-            "rollout": rollout,
-            "trainer": {"micro_train_batch_size": 32},
+            "rollout": {"rollout_batch_size": 24, **rollout},
+            "trainer": {"train_batch_size": 192, "micro_train_batch_size": 8},
         }
     )
 
@@ -120,7 +120,7 @@ def test_a_role_goes_where_its_resource_is(connected: None) -> None:
         (
             {"actor_num_nodes": 2, "actor_num_gpus_per_node": 2},
             {"vllm_tensor_parallel_size": 4},
-            "the learner needs 2 GPU, 2 CPU on one node, 2 times",
+            "the generator needs 4 GPU, 1 CPU on one node",
         ),
     ],
     ids=["too many GPUs", "no such resource", "scraps"],
