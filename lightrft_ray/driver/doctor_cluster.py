@@ -110,7 +110,7 @@ def _versions_by_node(nodes: Sequence[Mapping[str, object]]) -> dict[str, Versio
     """Asks a process on each node; nodes without CPUs run it, too."""
     task = ray.remote(num_cpus=0, max_retries=0)(own_versions)
     asked = {
-        str(node["NodeName"]): task.options(
+        _name(node): task.options(
             scheduling_strategy=NodeAffinitySchedulingStrategy(str(node["NodeID"]), soft=False)
         ).remote()
         for node in nodes
@@ -124,3 +124,8 @@ def _versions_by_node(nodes: Sequence[Mapping[str, object]]) -> dict[str, Versio
         except (GetTimeoutError, RayError):
             answers[name] = None
     return answers
+
+
+def _name(node: Mapping[str, object]) -> str:
+    """Nodes on one host have one name, but not one id."""
+    return f"{node['NodeName']} ({str(node['NodeID'])[:8]})"
