@@ -125,21 +125,22 @@ class VllmEngine:
         the engine drops its requests.
         """
         rendered = await asyncio.gather(*(self._render(task) for task in tasks))
+        names = [self._new_name() for _ in rendered]
         is_synchronous = self._config.rollout.max_staleness == 0
-        async with self._held() if is_synchronous else nullcontext():
-            pending = [
-                each if isinstance(each, SkippedPrompt) else await self._start(*each, settings)
-                for each in rendered
-            ]
         try:
+            async with self._held() if is_synchronous else nullcontext():
+                pending = [
+                    each
+                    if isinstance(each, SkippedPrompt)
+                    else await self._start(name, *each, settings)
+                    for name, each in zip(names, rendered, strict=True)
+                ]
             return [
                 each if isinstance(each, SkippedPrompt) else await self._finish(each)
                 for each in pending
             ]
         except asyncio.CancelledError:
-            begun = [each for each in pending if not isinstance(each, SkippedPrompt)]
-            names = [each.collector.request_id for each in begun]
-            await self._engine.abort(names, internal=True)
+            await self._engine.abort(names)
             raise
 
     @dies_with_engine
@@ -166,7 +167,7 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        output = await finished(await self._submit(rendered, params))
+        output = await finished(await self._submit(self._new_name(), rendered, params))
         cut = rendered.behind_media()
         scored = rendered.token_ids[cut:]
         log_probs = log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
@@ -226,7 +227,7 @@ class VllmEngine:
             return SkippedPrompt(task, str(fault))
 
     async def _start(
-        self, task: PromptTask, rendered: RenderedPrompt, settings: GenerationSettings
+        self, name: str, task: PromptTask, rendered: RenderedPrompt, settings: GenerationSettings
     ) -> Pending:
         first = settings.first_token
         params = SamplingParams(
@@ -240,14 +241,16 @@ class VllmEngine:
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
         )
-        return Pending(task, rendered, await self._submit(rendered, params))
+        return Pending(task, rendered, await self._submit(name, rendered, params))
+
+    def _new_name(self) -> str:
+        self._requests += 1
+        return f"request-{self._requests}"
 
     async def _submit(
-        self, rendered: RenderedPrompt, params: SamplingParams
+        self, name: str, rendered: RenderedPrompt, params: SamplingParams
     ) -> RequestOutputCollector:
         """The version is a part of the keys of the prefix cache: none answers for another."""
-        self._requests += 1
-        name = f"request-{self._requests}"
         salted = {**rendered.engine_input, "cache_salt": f"version {self._version}"}
         return await self._engine.add_request(name, cast(EngineInput, salted), params)
 
