@@ -8,7 +8,8 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -120,16 +121,22 @@ class Stack:
         return records
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    folder = tmp_path_factory.mktemp("durable")
-    config = load_config(None, [*OPTIONS.items(), ("output_dir", str(folder / "run"))])
+@contextmanager
+def running(options: Mapping[str, str], folder: Path) -> Iterator[Stack]:
+    """The workers of a run in a folder, on a Ray of their own."""
+    config = load_config(None, [*options.items(), ("output_dir", str(folder / "run"))])
     resolved = resolve_checkpoints(config)
     inputs, demands = check_inputs(resolved), role_demands(resolved)
     with ray_session(), placed(resolved, demands, is_local=True) as placement:
         workers = start_workers(resolved, inputs, demands, placement)
         yield Stack(config, resolved, inputs, workers, CheckpointStore(config.checkpoint_url))
         workers.stop()
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with running(OPTIONS, tmp_path_factory.mktemp("durable")) as stack:
+        yield stack
 
 
 @pytest.fixture(scope="module")

@@ -9,15 +9,9 @@ import pytest
 import ray
 import torch
 
-from lightrft_ray.config.load import load_config
-from lightrft_ray.driver.checkpoint_store import CheckpointStore
 from lightrft_ray.driver.loop import Record
-from lightrft_ray.driver.placement import placed, role_demands
-from lightrft_ray.driver.preflight import check_inputs, resolve_checkpoints
-from lightrft_ray.driver.ray_session import ray_session
-from lightrft_ray.driver.workers import start_workers
 from lightrft_ray.workers.messages import GeneratedSample
-from tests.integration.test_durable import Stack
+from tests.integration.test_durable import Stack, running
 from tests.integration.test_generator import (
     SETTINGS,
     TIMEOUT,
@@ -47,14 +41,8 @@ OPTIONS = {
 
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
-    folder = tmp_path_factory.mktemp("ahead")
-    config = load_config(None, [*OPTIONS.items(), ("output_dir", str(folder / "run"))])
-    resolved = resolve_checkpoints(config)
-    inputs, demands = check_inputs(resolved), role_demands(resolved)
-    with ray_session(), placed(resolved, demands, is_local=True) as placement:
-        workers = start_workers(resolved, inputs, demands, placement)
-        yield Stack(config, resolved, inputs, workers, CheckpointStore(config.checkpoint_url))
-        workers.stop()
+    with running(OPTIONS, tmp_path_factory.mktemp("ahead")) as stack:
+        yield stack
 
 
 @pytest.fixture(scope="module")
