@@ -9,7 +9,7 @@ BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH" $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow chaos lint format proto
+.PHONY: help setup demo test test-slow test-long chaos lint format proto
 
 help: ## Show this list.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -24,10 +24,13 @@ demo: setup ## Train a tiny vision-language model on digits; results in runs/dem
 test: lint ## Run lint and the CPU tests, up to the first failure; a quarter of an hour.
 	$(RUN) -m pytest tests/unit
 	$(RUN) -m pytest tests/pages
-	$(RUN) -m pytest tests/integration -m "not slow"
+	$(RUN) -m pytest tests/integration -m "not slow and not long"
 
-test-slow: setup ## Run the CPU tests that `make test` leaves out; five minutes.
+test-slow: setup ## Run the whole runs that `make test` leaves out; six minutes.
 	$(RUN) -m pytest tests/integration -m slow
+
+test-long: setup ## Run more model families, tasks and a judge; six minutes.
+	$(RUN) -m pytest tests/integration -m long
 
 chaos: setup ## Kill and stop processes of whole runs; takes an hour.
 	$(RUN) -m pytest tests/chaos

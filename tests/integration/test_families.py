@@ -30,7 +30,7 @@ def engine_process() -> Iterator[Pool]:
 @pytest.mark.parametrize(
     "family",
     [
-        pytest.param(family, marks=[] if family in _QUICK else pytest.mark.slow)
+        pytest.param(family, marks=[] if family in _QUICK else pytest.mark.long)
         for family in (*VISION_FAMILIES, *TEXT_FAMILIES)
     ],
 )

@@ -56,7 +56,7 @@ def _samples() -> list[RewardSample]:
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_judge_gives_a_verdict_or_a_reason(judge: ActorHandle) -> None:
     scores = ray.get(judge.score.remote(_samples()), timeout=60)
     assert [score.sample_id for score in scores] == [f"s{number}" for number in range(6)]
@@ -67,7 +67,7 @@ def test_a_judge_gives_a_verdict_or_a_reason(judge: ActorHandle) -> None:
     assert ray.get(judge.score.remote(_samples()), timeout=60) == scores
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_sample_that_cannot_be_judged_fails_alone(judge: ActorHandle) -> None:
     first, second, *_ = _samples()
     broken = EncodedMedia(b"no image", "image/png")

@@ -33,7 +33,7 @@ SHORT = [
     ("overwrite_output", "true"),
 ]
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def _inputs(task: str, folder: Path) -> tuple[RunConfig, RunInputs]:
