@@ -29,7 +29,7 @@ test: lint ## Run lint and the CPU tests, up to the first failure; a quarter of 
 test-slow: setup ## Run the whole runs that `make test` leaves out; six minutes.
 	$(RUN) -m pytest tests/integration -m slow
 
-test-long: setup ## Run more model families, tasks and a judge; six minutes.
+test-long: setup ## Run more model families, tasks and rewards; six minutes.
 	$(RUN) -m pytest tests/integration -m long
 
 chaos: setup ## Kill and stop processes of whole runs; takes an hour.

@@ -69,7 +69,7 @@ def _served(function: Path, folder: Path) -> Iterator[str]:
             process.terminate()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_served_reward_gives_the_run_that_the_same_function_gives_in_process(
     function: Path, reward_model: Path, tmp_path: Path
 ) -> None:

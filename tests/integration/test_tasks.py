@@ -10,12 +10,11 @@ import pytest
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
 from lightrft_ray.driver.checkpoint_store import CheckpointStore
-from lightrft_ray.driver.checkpointer import Checkpointer
-from lightrft_ray.driver.loop import TrainingLoop
 from lightrft_ray.driver.placement import placed, role_demands
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
-from lightrft_ray.driver.ray_session import RaySession, ray_session
+from lightrft_ray.driver.ray_session import ray_session
 from lightrft_ray.driver.workers import Workers, start_workers
+from tests.integration.test_durable import Stack
 
 CONFIGS = Path(__file__).parents[2] / "launch" / "configs"
 TASKS = ("digit_comparison", "digit_video", "easy_vqa", "arithmetic")
@@ -43,29 +42,24 @@ def _inputs(task: str, folder: Path) -> tuple[RunConfig, RunInputs]:
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RaySession, Workers]]:
+def workers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workers]:
     """Workers whose generator takes what any of the tasks has: two images, or a video."""
     folder = tmp_path_factory.mktemp("stack")
     config, inputs = _inputs("digit_comparison", folder)
     _, with_video = _inputs("digit_video", folder)
     inputs = replace(inputs, eval_prompts=(*inputs.eval_prompts, *with_video.eval_prompts))
     demands = role_demands(config)
-    with ray_session() as session, placed(config, demands, is_local=True) as placement:
-        workers = start_workers(config, inputs, demands, placement)
-        yield session, workers
-        workers.stop()
+    with ray_session(), placed(config, demands, is_local=True) as placement:
+        started = start_workers(config, inputs, demands, placement)
+        yield started
+        started.stop()
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_a_task_is_trained_on_and_evaluated(
-    stack: tuple[RaySession, Workers], tmp_path: Path, task: str
-) -> None:
-    session, workers = stack
+def test_a_task_is_trained_on_and_evaluated(workers: Workers, tmp_path: Path, task: str) -> None:
     config, inputs = _inputs(task, tmp_path)
-    checkpointer = Checkpointer(config, CheckpointStore(config.checkpoint_url), workers)
-    loop = TrainingLoop(config, inputs, workers, checkpointer, session.interruption)
-    records: list[dict[str, float]] = []
-    loop.run(records.append)
+    store = CheckpointStore(config.checkpoint_url)
+    records = list(Stack(config, config, inputs, workers, store).train().values())
     assert [record["step"] for record in records] == [0, 1, 2]
     assert all(record["publish/canary_max_abs_diff"] < 1e-4 for record in records)
     assert records[-1]["data/trained"] == 16 and records[-1]["data/failed"] == 0
