@@ -56,17 +56,21 @@ class Alarms:
 
 
 def entropy_collapse(records: Records) -> Finding:
-    """The policy's entropy fell by half within ten steps; over once it falls by less than 30 %."""
+    """The policy's entropy fell by half within ten steps; over once it is back where it was."""
     entropies = _values(records, "policy/entropy")
-    if len(entropies) < 2 or max(entropies) <= 0:
+    if len(entropies) < _KEPT:
         return _NOTHING
-    steps, share = len(entropies) - 1, entropies[-1] / max(entropies)
+    before, now = _median(entropies[:_FEW]), _median(entropies[-_FEW:])
     text = (
-        f"entropy fell by {_percent(1 - share)} in {steps} steps ({max(entropies):.3g} → "
-        f"{entropies[-1]:.3g} nats): the policy may stop exploring; lower the learning rate, or "
-        "raise algorithm.entropy_coef or init_kl_coef"
+        (
+            f"entropy fell by {_percent(1 - now / before)} in {_WINDOW} steps ({before:.3g} → "
+            f"{now:.3g} nats): the policy may stop exploring; lower the learning rate, or raise "
+            "algorithm.entropy_coef or init_kl_coef"
+        )
+        if before > 0
+        else None
     )
-    return Finding(text if share <= 0.5 else None, is_over=share >= 0.7)
+    return Finding(text if now <= 0.5 * before else None, is_over=now >= before)
 
 
 def cut_responses(records: Records) -> Finding:

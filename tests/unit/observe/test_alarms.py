@@ -20,17 +20,23 @@ def _series(name: str, *values: float) -> Records:
     return [{"step": step, name: value} for step, value in enumerate(values, start=1)]
 
 
+FELL = (2.0, 1.9, 2.1, 1.8, 1.6, 1.4, 1.2, 1.1, 1.2, 1.0, 0.4)
+
+
 def test_entropy_that_falls_by_half_is_told_of_with_its_figures() -> None:
-    finding = entropy_collapse(_series("policy/entropy", 2.0, 1.8, 1.4, 1.0))
+    """The middle one of three steps counts, so that one batch alone raises no alarm."""
+    finding = entropy_collapse(_series("policy/entropy", *FELL))
     assert finding.text is not None
-    assert "entropy fell by 50 % in 3 steps (2 → 1 nats)" in finding.text
-    assert entropy_collapse(_series("policy/entropy", 2.0, 1.01)).text is None
+    assert "entropy fell by 50 % in 10 steps (2 → 1 nats)" in finding.text
+    assert entropy_collapse(_series("policy/entropy", *FELL[:-2], 1.1, 0.4)).text is None
+    assert entropy_collapse(_series("policy/entropy", *FELL[1:])).text is None
 
 
 def test_entropy_in_between_changes_nothing() -> None:
-    between = entropy_collapse(_series("policy/entropy", 2.0, 1.2))
+    between = entropy_collapse(_series("policy/entropy", *FELL[:-3], 1.9, 1.9, 0.4))
     assert (between.text, between.is_over) == (None, False)
-    assert entropy_collapse(_series("policy/entropy", 2.0, 1.5)).is_over
+    assert entropy_collapse(_series("policy/entropy", *FELL[:-3], 2.0, 2.0, 0.4)).is_over
+    assert entropy_collapse(_series("policy/entropy", *[0.0] * len(FELL))).text is None
 
 
 @pytest.mark.parametrize(
@@ -110,10 +116,10 @@ def test_a_cause_that_comes_back_is_told_again() -> None:
 
 def test_steps_that_come_again_replace_the_abandoned_ones() -> None:
     alarms = Alarms()
-    for record in _series("policy/entropy", 2.0, 1.9, 1.8):
+    for record in _series("policy/entropy", *FELL[:-1]):
         assert alarms.read(record) == []
-    assert alarms.read({"step": 1, "policy/entropy": 1.0}) == []
-    assert alarms.read({"step": 2, "policy/entropy": 0.9}) == []
+    assert alarms.read({"step": 1, "policy/entropy": 0.5}) == []
+    assert alarms.read({"step": 2, "policy/entropy": 0.4}) == []
 
 
 def test_the_state_before_training_is_no_step() -> None:
