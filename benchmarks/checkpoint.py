@@ -23,10 +23,14 @@ from lightrft_ray.config.load import load_config
 from lightrft_ray.driver.checkpoint_store import CheckpointStore
 from lightrft_ray.driver.checkpointer import Checkpointer
 from lightrft_ray.driver.loop import Record, TrainingLoop
+from lightrft_ray.driver.observer import Observer
 from lightrft_ray.driver.placement import placed, role_demands
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
 from lightrft_ray.driver.ray_session import RaySession, ray_session
+from lightrft_ray.driver.run_log import open_run_log
 from lightrft_ray.driver.workers import Workers, start_workers
+from lightrft_ray.observe.run_folder import RunFolder
+from lightrft_ray.observe.run_identity import identify
 
 _WARM_UP = 3  # steps left out: threads, allocators and caches settle
 
@@ -58,10 +62,17 @@ class _Stack:
     def steps(self, checkpointer: Checkpointer, config: RunConfig) -> list[Record]:
         """Records of the steps after the warm-up."""
         records: list[Record] = []
-        loop = TrainingLoop(
-            config, self.inputs, self.workers, checkpointer, self.session.interruption
-        )
-        loop.run(records.append)
+        folder = RunFolder.reopen(config.output_dir)
+        with open_run_log(config, folder, identify(folder.identity), print, None) as log:
+            loop = TrainingLoop(
+                config,
+                self.inputs,
+                self.workers,
+                checkpointer,
+                self.session.interruption,
+                observer=Observer(config, self.workers, log),
+            )
+            loop.run(records.append)
         return records[1 + _WARM_UP :]
 
 
