@@ -98,9 +98,13 @@ class VllmEngine:
             await asyncio.wait([answer], timeout=_LOOK_EVERY)
             if self._is_stopped:
                 return
-            if self._engine.errored:
+            if self.is_engine_dead():
                 leave()
         await answer
+
+    def is_engine_dead(self) -> bool:
+        """Whether vLLM knows that a process of the engine is gone."""
+        return self._engine.errored
 
     async def abandon(self) -> None:
         """Give up all that is asked of it; returns when the engine has nothing left to do.
