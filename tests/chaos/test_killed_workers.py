@@ -124,7 +124,8 @@ def _strike(folder: Path, output: _Output, victim: str, number: signal.Signals) 
     process.send_signal(number)
     words = rf"the {VICTIMS[victim]} worker.*(died|no sign of life)"
     found = output.wait_for(words, since=struck)
-    recovered = output.wait_for(_STEP.pattern, since=found)
+    # A blow after the last step is followed by no other, but by the run's summary.
+    recovered = output.wait_for(rf"{_STEP.pattern}|held-out accuracy", since=found)
     return Blow(victim, number, found - struck, recovered - struck)
 
 
