@@ -1,13 +1,12 @@
 """Media columns of a row: paths, bytes and base64 become references, checked but not decoded."""
 
-import base64
-import binascii
 import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from lightrft_ray.data.media_source import from_base64
 from lightrft_ray.data.messages import RowError
 from lightrft_ray.data.readers.rows import ByteRange
 from lightrft_ray.data.stored_media import MediaStore, range_reference
@@ -109,8 +108,7 @@ def _encoded(text: str) -> str | None:
 
 
 def _decoded(encoded: str, key: str) -> bytes:
-    text = re.sub(r"\s", "", encoded)
     try:
-        return base64.b64decode(text + "=" * (-len(text) % 4), validate=True)
-    except (binascii.Error, ValueError) as error:
+        return from_base64(encoded)
+    except ValueError as error:
         raise RowError(f"{key!r} holds base64 that is damaged ({error})") from error

@@ -69,6 +69,15 @@ def unusable(medium: str, reference: object, reason: str) -> MediaError:
     return MediaError(f"{medium} {describe(reference)}: {reason}")
 
 
+def from_base64(text: str) -> bytes:
+    """The bytes of base64 that may be broken into lines and lack its padding.
+
+    Raises ValueError, of which binascii.Error is one.
+    """
+    encoded = re.sub(r"\s", "", text)
+    return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+
+
 def _read_feature(feature: Mapping[str, object], root: Path, medium: str) -> bytes:
     content, path = feature.get("bytes"), feature.get("path")
     if isinstance(content, bytes):
@@ -91,9 +100,8 @@ def _decode_base64(text: str, medium: str) -> bytes:
     uri = _DATA_URI.match(text)
     if uri is not None and not uri.group().lower().endswith(";base64,"):
         raise unusable(medium, text, "is a data URI that is not base64")
-    encoded = re.sub(r"\s", "", text[uri.end() :] if uri is not None else text)
     try:
-        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+        return from_base64(text[uri.end() :] if uri is not None else text)
     except binascii.Error as error:
         raise unusable(medium, text, f"is not base64 ({error})") from error
 
