@@ -6,8 +6,8 @@ import json
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from http.cookies import CookieError, SimpleCookie
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
