@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ |= {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
 
@@ -24,7 +25,6 @@ import numpy as np
 import psutil
 import torch
 from PIL import Image
-from vllm.renderers import renderer_from_config
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
@@ -32,8 +32,9 @@ from lightrft_ray.data.processing import Processor, PromptEncoder, load_processo
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.data.prompts import Prompt, read_prompts
 from lightrft_ray.driver.preflight import resolve_checkpoints
-from lightrft_ray.workers.engine_arguments import engine_arguments
-from lightrft_ray.workers.rendering import PromptRenderer
+
+if TYPE_CHECKING:
+    from lightrft_ray.workers.rendering import PromptRenderer
 
 _SIDE = 64
 _FILES = 1000
@@ -81,8 +82,14 @@ def _write_rows(folder: Path, count: int) -> list[Prompt]:
     return read_prompts(file)[0]
 
 
-def _renderer(config: RunConfig, processor: Processor) -> PromptRenderer:
+def _renderer(config: RunConfig, processor: Processor) -> "PromptRenderer":
     """A generator's, without its engine."""
+    # Imported here: --help need not wait for vLLM.
+    from vllm.renderers import renderer_from_config
+
+    from lightrft_ray.workers.engine_arguments import engine_arguments
+    from lightrft_ray.workers.rendering import PromptRenderer
+
     arguments = engine_arguments(config, {"image": 1}, {})
     encoder = PromptEncoder(processor, None, config.data.prompt_max_len)
     renderer = renderer_from_config(arguments.create_engine_config())
@@ -90,7 +97,7 @@ def _renderer(config: RunConfig, processor: Processor) -> PromptRenderer:
 
 
 def _speeds(
-    loop: asyncio.Runner, renderer: PromptRenderer, processor: Processor, source: PromptSource
+    loop: asyncio.Runner, renderer: "PromptRenderer", processor: Processor, source: PromptSource
 ) -> tuple[float, float]:
     """Images a second of our way and of the plain one, in turn; medians."""
     ours, plain = [], []
@@ -110,7 +117,7 @@ def _take(source: PromptSource, count: int) -> list[Prompt]:
     return [prompt for prompt, _ in source.take(count)]
 
 
-def _render(loop: asyncio.Runner, renderer: PromptRenderer, prompts: Sequence[Prompt]) -> None:
+def _render(loop: asyncio.Runner, renderer: "PromptRenderer", prompts: Sequence[Prompt]) -> None:
     async def render() -> None:
         for start in range(0, len(prompts), _TOGETHER):
             together = prompts[start : start + _TOGETHER]
@@ -128,7 +135,7 @@ def _process(processor: Processor, prompts: Sequence[Prompt]) -> None:
 
 
 def _growth(
-    loop: asyncio.Runner, renderer: PromptRenderer, source: PromptSource, rows: int
+    loop: asyncio.Runner, renderer: "PromptRenderer", source: PromptSource, rows: int
 ) -> float:
     """MB that the process grows by over the last nine tenths of the rows."""
     process = psutil.Process()

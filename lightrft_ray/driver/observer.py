@@ -65,7 +65,8 @@ class Observer:
             spans = [Span("driver", *span) for span in watch.spans]
             spans += [Span(who, *span) for who, work in done.items() for span in work.spans]
             self._log.timeline.log(step, spans)
-            record = _busy(self._sizes(), spans, watch.started, ended) | _memory(done)
+            record = _busy(self._sizes(), spans, watch.started, ended)
+            record |= memory_by_phase(done)
         return record | {"time/observe": self._take_cost(spans)}
 
     def _work_done(self) -> dict[str, WorkDone]:
@@ -113,12 +114,14 @@ def _busy(sizes: Mapping[str, int], spans: Sequence[Span], start: float, end: fl
     return record
 
 
-def _memory(done: Mapping[str, WorkDone]) -> Record:
-    """Of each kind of role and phase, the memory of the largest worker."""
+def memory_by_phase(done: Mapping[str, WorkDone]) -> Record:
+    """Of each kind of role and phase, the memory of the largest worker, and that of its GPU."""
     record: Record = {}
     for who, work in done.items():
         kind = who.partition("/")[0].partition(".")[0]
-        for phase, mb in work.memory_mb.items():
-            name = f"memory/{kind}/{phase}_mb"
+        named = {f"{phase}_mb": mb for phase, mb in work.memory_mb.items()}
+        named |= {f"{phase}_gpu_mb": mb for phase, mb in work.gpu_mb.items()}
+        for phase, mb in named.items():
+            name = f"memory/{kind}/{phase}"
             record[name] = max(mb, record.get(name, 0.0))
     return record

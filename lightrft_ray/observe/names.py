@@ -36,6 +36,7 @@ WORK: dict[str, tuple[str, ...]] = {
 }
 """What the workers of each role do."""
 
+_WITHOUT_GPU = ("reward",)  # it asks models and services; what has a model is a reward_model
 _OF_A_SET = ("accuracy", "pass_at_k", "samples")
 _TIMING_PREFIXES = ("time/", "speed/", "memory/", "busy/", "failures/", "reward/latency/")
 
@@ -231,6 +232,14 @@ METRICS: dict[str, Metric] = {
         )
         for role, phases in WORK.items()
         for phase in phases
+    },
+    **{
+        f"memory/{role}/{phase}_gpu_mb": Metric(
+            "MB", f"GPU memory that a {role} takes while {_PARTICIPLES[phase]}; the largest", "none"
+        )
+        for role, phases in WORK.items()
+        for phase in phases
+        if role not in _WITHOUT_GPU
     },
     **{
         f"busy/{role}": Metric(

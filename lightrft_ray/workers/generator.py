@@ -9,6 +9,7 @@ import ray
 
 from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
+from lightrft_ray.workers.gpu_memory import EngineGpus
 from lightrft_ray.workers.process_memory import process_tree_mb
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Generator:
         from lightrft_ray.workers.vllm_engine import VllmEngine
 
         log_as_worker()
-        self._activity = Activity()
+        self._activity = Activity(EngineGpus(uses_gpu=config.placement.vllm_use_gpu))
         self._engine = VllmEngine(config, forbidden_token_ids, max_images, max_videos)
 
     async def ready(self) -> None:

@@ -17,6 +17,7 @@ from lightrft_ray.models.loading import load_config
 from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore, failed
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
+from lightrft_ray.workers.gpu_memory import EngineGpus
 from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.judge_settings import engine_config, judge_template, verdict_rule
 from lightrft_ray.workers.messages import (
@@ -37,9 +38,9 @@ class JudgeWorker:
         from lightrft_ray.workers.vllm_engine import VllmEngine
 
         log_as_worker()
-        self._activity = Activity()
         judge = config.reward.models[name]
         own = engine_config(config, judge)
+        self._activity = Activity(EngineGpus(uses_gpu=own.placement.vllm_use_gpu))
         forbidden = forbidden_token_ids(load_config(model_source(own, judge.pretrain)))
         self._engine = VllmEngine(own, forbidden, judge.max_images)
         self._template = judge_template(judge)

@@ -32,11 +32,16 @@ SHORT = {
 }
 
 
-def command(output_dir: Path, **options: object) -> list[str]:
-    """The command line of a short run, with options by leaf name."""
+def command(output_dir: Path, *documented: str, **options: object) -> list[str]:
+    """The command line of a short run, with options by leaf name.
+
+    `documented` are words of a command of the README, which what makes it short comes behind.
+    """
+    assert documented[:1] in ((), ("launch/ppo_vl.py",))
     chosen = SHORT | {f"--{name}": str(value) for name, value in options.items()}
     words = [word for pair in chosen.items() for word in pair]
-    return [sys.executable, str(ENTRY_POINT), "--output_dir", str(output_dir), *words]
+    start = [sys.executable, str(ENTRY_POINT), *documented[1:]]
+    return [*start, "--output_dir", str(output_dir), *words]
 
 
 def environment(**variables: str) -> dict[str, str]:
@@ -50,15 +55,17 @@ def left_behind() -> set[Path]:
     return {*Path("/dev/shm").iterdir(), *Path(gettempdir()).glob("lightrft_engine_*")}
 
 
-def launch(output_dir: Path, **options: object) -> subprocess.CompletedProcess[str]:
+def launch(
+    output_dir: Path, *documented: str, cwd: Path = ROOT, **options: object
+) -> subprocess.CompletedProcess[str]:
     """Run to the end, and fail if a process of the run is left."""
     result = subprocess.run(
-        command(output_dir, **options),
+        command(output_dir, *documented, **options),
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
         check=False,
-        cwd=ROOT,
+        cwd=cwd,
         env=environment(**{_MARK: str(output_dir)}),
     )
     assert_all_gone(processes_of(output_dir))
@@ -77,10 +84,10 @@ def _has_mark(process: psutil.Process, mark: str) -> bool:
         return False
 
 
-def start(output_dir: Path, **options: object) -> subprocess.Popen[str]:
+def start(output_dir: Path, *documented: str, **options: object) -> subprocess.Popen[str]:
     """Start a run and leave it running."""
     return subprocess.Popen(
-        command(output_dir, **options),
+        command(output_dir, *documented, **options),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

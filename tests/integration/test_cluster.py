@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from tests.integration.launching import (
     ROOT,
@@ -21,6 +22,7 @@ from tests.integration.launching import (
     environment,
     metrics,
 )
+from tests.readme import documented
 
 BIN = Path(sys.executable).parent
 
@@ -41,14 +43,15 @@ class Cluster:
             RAY_AUTH_MODE="token",
             RAY_AUTH_TOKEN=secrets.token_hex(16),
         )
-        ports = [
+        rest = [
+            f"--temp-dir={folder}",
             f"--port={self.port}",
             f"--dashboard-port={self.dashboard}",
             # Its usual port may be taken by another Ray on this machine: then no job would start.
             f"--dashboard-agent-listen-port={_free_port()}",
         ]
         self.process = subprocess.Popen(
-            ["ray", "start", "--head", "--block", "--num-cpus=2", f"--temp-dir={folder}", *ports],
+            [*documented("ray start --head"), "--block", "--num-cpus=2", *rest],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=self.environment,
@@ -99,20 +102,46 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     started.stop()
 
 
-def _entry_point(output_dir: Path, **options: object) -> list[str]:
+def _entry_point(output_dir: Path, *documented: str, **options: object) -> list[str]:
     """The command after `ray job submit … --`; the interpreter is the cluster's."""
-    _, _, *rest = command(output_dir, **options)
+    _, _, *rest = command(output_dir, *documented, **options)
     return ["python", "launch/ppo_vl.py", *rest]
 
 
 def test_a_submitted_job_trains(cluster: Cluster, tmp_path: Path) -> None:
-    words = _entry_point(tmp_path / "run", num_steps=2)
-    result = cluster.job("submit", "--working-dir", ".", "--", *words)
+    submit = documented(
+        "ray job submit --address http://HEAD:8265 --working-dir . -- "
+        "python launch/ppo_vl.py --config launch/configs/digits_grpo.yaml"
+    )
+    place = submit.index("launch/ppo_vl.py")
+    words = _entry_point(tmp_path / "run", *submit[place:], num_steps=2)
+    address = f"http://127.0.0.1:{cluster.dashboard}"
+    submit[submit.index("http://HEAD:8265")] = address
+    result = cluster.ray(*submit[1 : place - 1], *words)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "step 2/2" in " ".join(result.stdout.split())
     assert "succeeded" in result.stdout
     assert len(metrics(tmp_path / "run")) == 3
     assert (tmp_path / "run" / "hf_checkpoint" / "model.safetensors").is_file()
+
+
+def test_the_doctor_looks_at_the_machine_and_the_cluster(cluster: Cluster) -> None:
+    words = documented("launch/doctor.py --gpu")
+    result = subprocess.run(
+        [sys.executable, *words],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        cwd=ROOT,
+        env=cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{cluster.port}"},
+    )
+    failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
+    expected = [] if torch.cuda.is_available() else ["FAILED   gpus: no GPU"]
+    assert failed == expected, result.stdout + result.stderr
+    assert result.returncode == len(expected)
+    for checked in ("vllm", "deepspeed", "versions"):
+        assert f"ok       {checked}" in result.stdout
 
 
 @pytest.mark.slow

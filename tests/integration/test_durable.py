@@ -20,7 +20,7 @@ import ray
 import torch
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
-from lightrft_ray.config import RunConfig, UserError, WorkerDied
+from lightrft_ray.config import InfrastructureError, RunConfig, UserError, WorkerDied
 from lightrft_ray.config.load import load_config
 from lightrft_ray.driver.checkpoint_store import Checkpoint, CheckpointStore
 from lightrft_ray.driver.checkpointer import Checkpointer
@@ -49,6 +49,7 @@ from lightrft_ray.workers.snapshot import POLICY, SnapshotSource
 from lightrft_ray.workers.state_files import state_to_bytes
 from lightrft_ray.workers.storage import Storage
 from tests.integration.launching import ROOT, called, environment
+from tests.readme import documented
 
 # Every kind of state: a critic, both schedules, an adaptive KL and running reward statistics.
 OPTIONS = {
@@ -180,18 +181,21 @@ def test_a_checkpoint_is_exported_on_demand(
     trained = tmp_path / "trained"
     stack.train(stack.store.open(4))  # no step is left: the workers are where the run ended
     stack.workers.learner.call("save_pretrained", str(trained))
-    output = tmp_path / "exported"
-    command = [sys.executable, str(ROOT / "launch" / "export.py"), "--checkpoint", stack.store.url]
+    output = tmp_path / "my-model"
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "demo").symlink_to(stack.config.output_dir)
+    words = documented("launch/export.py --checkpoint runs/demo --output my-model")
     for expected in (0, 2):  # the second time, the folder is not empty
         result = subprocess.run(
-            [*command, "--output", str(output)],
+            [sys.executable, str(ROOT / words[0]), *words[1:]],
             capture_output=True,
             text=True,
             check=False,
-            env=environment(),
+            cwd=tmp_path,
+            env=environment(PYTHONPATH=str(ROOT)),
         )
         assert result.returncode == expected, result.stderr
-    assert f"error: --output {output} is not empty" in result.stderr
+    assert f"error: --output {output.name} is not empty" in result.stderr
     load = AutoModelForImageTextToText.from_pretrained
     ours, theirs = load(output).state_dict(), load(trained).state_dict()
     assert ours.keys() == theirs.keys()
@@ -252,6 +256,15 @@ def test_a_checkpoint_that_would_run_something_is_refused(
     with pytest.raises(UserError, match=r"is refused.*more than data"):
         export_checkpoint(checkpoint_at(copy.url, _must_be_silent), tmp_path / "exported")
     assert not (tmp_path / "trace").exists()
+
+
+def test_weights_that_the_generator_does_not_run_end_the_run(
+    stack: Stack, whole: dict[int, Record]
+) -> None:
+    sync = stack.resolved.sync.model_copy(update={"canary_max_abs_diff": 1e-12})
+    strict = replace(stack, resolved=stack.resolved.model_copy(update={"sync": sync}))
+    with pytest.raises(InfrastructureError, match=r"canary prompt, over sync\.canary_max_abs_diff"):
+        strict.train(stack.store.open(4))
 
 
 def _kill(role: str) -> None:

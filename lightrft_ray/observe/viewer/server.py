@@ -1,10 +1,13 @@
-"""Serves the page and the runs' files to this machine's browsers."""
+"""Serves the page and the runs' files to those browsers of this machine that have its token."""
 
 import errno
+import hmac
 import json
 import re
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
@@ -20,10 +23,16 @@ _SPANS = TypeAdapter(list[StepSpans])
 _MOST_TIMELINE_STEPS = 50
 _LAST_PORT = 65535
 _JSON = "application/json"
+_TOKEN = "token"  # of the address
+_TOKEN_BYTES = 24
 
 
 class ViewerServer(ThreadingHTTPServer):
-    """Listens on this machine alone; `serve_forever()` answers until `shutdown()`."""
+    """Listens on this machine alone; `serve_forever()` answers until `shutdown()`.
+
+    Others may be logged in on this machine: it answers to who knows the token in `url`, which a
+    browser keeps as a cookie, so that it leaves the address. Each server has a token of its own.
+    """
 
     daemon_threads = True
 
@@ -35,6 +44,7 @@ class ViewerServer(ThreadingHTTPServer):
         if not 0 <= port <= _LAST_PORT:
             raise UserError(f"--port {port} is no port: choose one up to {_LAST_PORT}, or 0")
         self.runs = runs
+        self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self.page = render_page(None, ", ".join(run.name for run in runs)).encode()
         try:
             super().__init__((ADDRESS, port), _Handler)
@@ -50,8 +60,13 @@ class ViewerServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
-        """Where a browser on this machine finds the page."""
-        return f"http://{ADDRESS}:{self.server_port}/"
+        """Where a browser on this machine finds the page; it holds the token."""
+        return f"http://{ADDRESS}:{self.server_port}/?{_TOKEN}={self.token}"
+
+    @property
+    def cookie(self) -> str:
+        """The name of the cookie with the token: browsers part cookies by host, not by port."""
+        return f"lightrft_viewer_{self.server_port}"
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -65,15 +80,18 @@ class _Handler(BaseHTTPRequestHandler):
             self._refuse(HTTPStatus.FORBIDDEN, "this server answers to localhost alone")
             return
         url = urlsplit(self.path)
-        if url.path == "/":
+        query = parse_qs(url.query)
+        given = query.get(_TOKEN, [""])[0]
+        if not (self._is_token(given) or self._is_token(self._kept_token())):
+            self._refuse(
+                HTTPStatus.FORBIDDEN, "open the address that launch/view.py printed, with its token"
+            )
+        elif url.path != "/":
+            self._route(url.path, query)
+        elif given:
+            self._have_token_kept()
+        else:
             self._send(self.server.page, "text/html; charset=utf-8")
-            return
-        for pattern, answer in _ROUTES.items():
-            found = re.fullmatch(pattern, url.path)
-            if found is not None:
-                self._answer(answer, found, parse_qs(url.query))
-                return
-        self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Requests are not worth a line on the terminal."""
@@ -81,6 +99,31 @@ class _Handler(BaseHTTPRequestHandler):
     def _own_names(self) -> set[str]:
         port = self.server.server_port
         return {f"{name}:{port}" for name in (ADDRESS, "localhost")}
+
+    def _is_token(self, text: str) -> bool:
+        return hmac.compare_digest(text.encode(), self.server.token.encode())
+
+    def _kept_token(self) -> str:
+        """What the browser's cookie says; empty where it has none, or what is none."""
+        try:
+            kept = SimpleCookie(self.headers.get("Cookie", "")).get(self.server.cookie)
+        except CookieError:
+            return ""
+        return "" if kept is None else kept.value
+
+    def _have_token_kept(self) -> None:
+        """Send the browser to the page's address without the token, which it keeps."""
+        cookie = f"{self.server.cookie}={self.server.token}; Path=/; HttpOnly; SameSite=Lax"
+        to_page = {"Location": "/", "Set-Cookie": cookie}
+        self._send(b"", "text/plain; charset=utf-8", HTTPStatus.SEE_OTHER, to_page)
+
+    def _route(self, path: str, query: dict[str, list[str]]) -> None:
+        for pattern, answer in _ROUTES.items():
+            found = re.fullmatch(pattern, path)
+            if found is not None:
+                self._answer(answer, found, query)
+                return
+        self._refuse(HTTPStatus.NOT_FOUND, "there is no such page")
 
     def _answer(self, answer: "_Answer", found: re.Match[str], query: dict[str, list[str]]) -> None:
         try:
@@ -95,7 +138,13 @@ class _Handler(BaseHTTPRequestHandler):
     def _refuse(self, status: HTTPStatus, why: str) -> None:
         self._send(f"{why}\n".encode(), "text/plain; charset=utf-8", status)
 
-    def _send(self, content: bytes, kind: str, status: HTTPStatus = HTTPStatus.OK) -> None:
+    def _send(
+        self,
+        content: bytes,
+        kind: str,
+        status: HTTPStatus = HTTPStatus.OK,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
         self.send_response(status)
         for name, value in {
             "Content-Type": kind,
@@ -105,6 +154,7 @@ class _Handler(BaseHTTPRequestHandler):
             "X-Content-Type-Options": "nosniff",
             "Referrer-Policy": "no-referrer",
             "Cache-Control": "no-store",
+            **(more or {}),
         }.items():
             self.send_header(name, value)
         self.end_headers()

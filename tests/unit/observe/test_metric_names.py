@@ -34,6 +34,9 @@ def test_exactly_the_times_speeds_and_memories_are_timing() -> None:
     expected = {f"time/{phase}" for phase in (*PHASES, "observe", "step")}
     expected |= {f"memory/{role}_mb" for role in ROLES} | {f"busy/{role}" for role in WORK}
     expected |= {f"memory/{role}/{phase}_mb" for role in WORK for phase in WORK[role]}
+    expected |= {
+        f"memory/{role}/{phase}_gpu_mb" for role in WORK.keys() - {"reward"} for phase in WORK[role]
+    }
     expected |= {name for name in METRICS if name.startswith("speed/")} | {"failures/restarts"}
     assert timing == expected
 

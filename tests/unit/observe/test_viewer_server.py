@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote, urlsplit
 
 import pytest
 from run_folders import write_run
@@ -29,10 +30,13 @@ def server(run: Path) -> Iterator[ViewerServer]:
 
 
 def get(
-    server: ViewerServer, path: str, host: str | None = None
+    server: ViewerServer, path: str, host: str | None = None, cookie: str | None = None
 ) -> tuple[int, dict[str, str], bytes]:
+    """Ask as a browser that has the token, unless another `cookie` is given."""
+    own = f"{server.cookie}={server.token}"
+    headers = {"Cookie": own if cookie is None else cookie}
     connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
-    connection.request("GET", path, headers={"Host": host} if host is not None else {})
+    connection.request("GET", path, headers=headers if host is None else headers | {"Host": host})
     answer = connection.getresponse()
     content = answer.read()
     connection.close()
@@ -68,6 +72,38 @@ def test_other_names_of_this_machine_are_refused(server: ViewerServer, host: str
     for path in ("/", "/api/runs"):
         status, _, content = get(server, path, host)
         assert (status, content) == (403, b"this server answers to localhost alone\n")
+
+
+@pytest.mark.parametrize(
+    "cookie", ["", "lightrft_viewer_{port}=other", "lightrft_viewer_0={token}", "=;\x01[]", "é="]
+)
+@pytest.mark.parametrize("query", ["", "?token=", "?token=other", "?token=é%ff"])
+def test_who_has_no_token_learns_nothing(server: ViewerServer, cookie: str, query: str) -> None:
+    cookie = cookie.format(port=server.server_port, token=server.token)
+    for path in ("/", "/api/runs", "/api/runs/0/samples", "/files/0/a.png", "/other"):
+        status, headers, content = get(server, path + quote(query, safe="?=%"), cookie=cookie)
+        assert status == 403
+        assert content == b"open the address that launch/view.py printed, with its token\n"
+        assert server.token not in str(headers)
+
+
+def test_the_printed_address_is_left_for_one_without_the_token(
+    server: ViewerServer, capfd: pytest.CaptureFixture[str]
+) -> None:
+    token = urlsplit(server.url).query
+    status, headers, content = get(server, f"/?{token}", cookie="")
+    assert (status, headers["Location"], content) == (303, "/", b"")
+    name_and_token, *limits = headers["Set-Cookie"].split("; ")
+    assert limits == ["Path=/", "HttpOnly", "SameSite=Lax"]
+    assert get(server, "/", cookie=name_and_token)[0] == 200
+    assert get(server, f"/api/runs?{token}", cookie="")[0] == 200  # of a program
+    assert get(server, f"/?{token}", host="evil.example", cookie=name_and_token)[0] == 403
+    assert server.token not in "".join(capfd.readouterr())
+
+
+def test_each_server_has_a_token_of_its_own(server: ViewerServer, run: Path) -> None:
+    with ViewerServer(open_runs([run]), 0) as other:
+        assert other.token != server.token and len(other.token) == 32
 
 
 def test_localhost_is_answered(server: ViewerServer) -> None:
