@@ -85,7 +85,9 @@ class MediaDecoder:
         self._children = [ChildProcess("lightrft_ray.data.decode_host") for _ in range(workers)]
         for child in self._children:
             self._idle.put(child)
-        self.threads = ThreadPoolExecutor(workers or _THREADS, "decode-media")
+        self.width = workers or _THREADS
+        """Prompts that are decoded at once."""
+        self.threads = ThreadPoolExecutor(self.width, "decode-media")
         """Where to decode: a thread for each process, which waits for it."""
 
     def decode(self, prompt: Prompt, encoded: EncodedMedia) -> DecodedMedia:

@@ -21,6 +21,7 @@ from lightrft_ray.data.decoding import DecodedMedia, MediaDecoder, read_media
 from lightrft_ray.data.processing import PromptEncoder
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.data.video import Video
+from lightrft_ray.workers.render_ahead import RenderAhead
 from lightrft_ray.workers.render_cache import RenderCache
 from lightrft_ray.workers.rendered_media import model_inputs
 
@@ -67,9 +68,16 @@ class PromptRenderer:
         self._is_rendering = threading.Lock()
         self._decoder = MediaDecoder(settings)
         self.cache: RenderCache[RenderedPrompt] = RenderCache(settings.media_cache_mb * 10**6)
+        self.ahead: RenderAhead[RenderedPrompt] = RenderAhead(
+            self._render, settings.ahead_mb * 10**6, together=self._decoder.width
+        )
 
     async def render(self, prompt: Prompt, continuation: Sequence[int] = ()) -> RenderedPrompt:
         """The prompt, with token ids put behind it. Raises DataFault if it cannot be used."""
+        ready = None if continuation else self.ahead.claim(prompt)
+        return await (self._render(prompt, continuation) if ready is None else ready)
+
+    async def _render(self, prompt: Prompt, continuation: Sequence[int] = ()) -> RenderedPrompt:
         token_ids = self._encoder.token_ids(prompt)
         # Checked here and again when expanded: vLLM raises for what is longer than its context.
         self._encoder.check_length(prompt.id, len(token_ids))
