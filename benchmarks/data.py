@@ -2,8 +2,9 @@
 
 Rows of 64×64 PNG files and a question go, on one core, the way they go in a generator: from the
 shuffled source through chat template, tokenizer, decoding and vLLM's renderer, 32 at a time. They
-are compared with Pillow's decoding and the Hugging Face processor alone, on the same files in turn.
-Seconds are of the processor, so that neighbours on the core count for nothing. `rss_growth_mb` is
+are compared with Pillow's decoding and the Hugging Face processor alone, on the same files.
+Seconds are of the processor and the two ways take turns at every batch, so that neighbours on the
+machine cancel out: `speed_fraction` is the median over the pairs of turns. `rss_growth_mb` is
 what the process grows by over all rows behind the first tenth, in which caches fill; no row
 repeats. MB are 10⁶ bytes. The last line is a JSON object.
 """
@@ -17,7 +18,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 os.environ |= {"VLLM_NO_USAGE_STATS": "1", "VLLM_LOGGING_LEVEL": "ERROR", "OMP_NUM_THREADS": "1"}
 
@@ -25,6 +25,7 @@ import numpy as np
 import psutil
 import torch
 from PIL import Image
+from vllm.renderers import renderer_from_config
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
@@ -32,15 +33,13 @@ from lightrft_ray.data.processing import Processor, PromptEncoder, load_processo
 from lightrft_ray.data.prompt_source import PromptSource
 from lightrft_ray.data.prompts import Prompt, read_prompts
 from lightrft_ray.driver.preflight import resolve_checkpoints
-
-if TYPE_CHECKING:
-    from lightrft_ray.workers.rendering import PromptRenderer
+from lightrft_ray.workers.engine_arguments import engine_arguments
+from lightrft_ray.workers.rendering import PromptRenderer
 
 _SIDE = 64
 _FILES = 1000
 _TOGETHER = 32
-_TURN = 320  # rows of one way before the other has its turn
-_TURNS = 5
+_TURNS = 60  # of a batch each way
 
 
 def main() -> None:
@@ -53,14 +52,14 @@ def main() -> None:
     config = resolve_checkpoints(load_config(None, [("media_cache_mb", "64")]))
     processor = load_processor(config.model.pretrain)
     with tempfile.TemporaryDirectory() as folder:
-        prompts = _write_rows(Path(folder), rows + 2 * _TURN * _TURNS)
+        prompts = _write_rows(Path(folder), rows + _TOGETHER * (_TURNS + 1))
         source = PromptSource(prompts, seed=1)
         with asyncio.Runner() as loop:
             renderer = _renderer(config, processor)
-            ours, plain = _speeds(loop, renderer, processor, source)
+            ours, plain, fraction = _speeds(loop, renderer, processor, source)
             growth = _growth(loop, renderer, source, rows)
     figures = {
-        "speed_fraction": ours / plain,
+        "speed_fraction": fraction,
         "images_per_second": ours,
         "plain_images_per_second": plain,
         "rss_growth_mb": growth,
@@ -82,14 +81,8 @@ def _write_rows(folder: Path, count: int) -> list[Prompt]:
     return read_prompts(file)[0]
 
 
-def _renderer(config: RunConfig, processor: Processor) -> "PromptRenderer":
+def _renderer(config: RunConfig, processor: Processor) -> PromptRenderer:
     """A generator's, without its engine."""
-    # Imported here: --help need not wait for vLLM.
-    from vllm.renderers import renderer_from_config
-
-    from lightrft_ray.workers.engine_arguments import engine_arguments
-    from lightrft_ray.workers.rendering import PromptRenderer
-
     arguments = engine_arguments(config, {"image": 1}, {})
     encoder = PromptEncoder(processor, None, config.data.prompt_max_len)
     renderer = renderer_from_config(arguments.create_engine_config())
@@ -97,27 +90,28 @@ def _renderer(config: RunConfig, processor: Processor) -> "PromptRenderer":
 
 
 def _speeds(
-    loop: asyncio.Runner, renderer: "PromptRenderer", processor: Processor, source: PromptSource
-) -> tuple[float, float]:
-    """Images a second of our way and of the plain one, in turn; medians."""
+    loop: asyncio.Runner, renderer: PromptRenderer, processor: Processor, source: PromptSource
+) -> tuple[float, float, float]:
+    """Images a second of our way and of the plain one, and the fraction; medians over the turns."""
     ours, plain = [], []
     _render(loop, renderer, _take(source, _TOGETHER))
     for _ in range(_TURNS):
-        batch = _take(source, _TURN)
+        batch = _take(source, _TOGETHER)
         start = time.process_time()
         _render(loop, renderer, batch)
         between = time.process_time()
         _process(processor, batch)
-        ours.append(_TURN / (between - start))
-        plain.append(_TURN / (time.process_time() - between))
-    return statistics.median(ours), statistics.median(plain)
+        ours.append(_TOGETHER / (between - start))
+        plain.append(_TOGETHER / (time.process_time() - between))
+    fraction = statistics.median(np.divide(ours, plain).tolist())
+    return statistics.median(ours), statistics.median(plain), fraction
 
 
 def _take(source: PromptSource, count: int) -> list[Prompt]:
     return [prompt for prompt, _ in source.take(count)]
 
 
-def _render(loop: asyncio.Runner, renderer: "PromptRenderer", prompts: Sequence[Prompt]) -> None:
+def _render(loop: asyncio.Runner, renderer: PromptRenderer, prompts: Sequence[Prompt]) -> None:
     async def render() -> None:
         for start in range(0, len(prompts), _TOGETHER):
             together = prompts[start : start + _TOGETHER]
@@ -135,7 +129,7 @@ def _process(processor: Processor, prompts: Sequence[Prompt]) -> None:
 
 
 def _growth(
-    loop: asyncio.Runner, renderer: "PromptRenderer", source: PromptSource, rows: int
+    loop: asyncio.Runner, renderer: PromptRenderer, source: PromptSource, rows: int
 ) -> float:
     """MB that the process grows by over the last nine tenths of the rows."""
     process = psutil.Process()

@@ -49,6 +49,7 @@ class VirtualGenerators:
         place: int,
         tasks: Sequence[PromptTask],
         settings: GenerationSettings,  # noqa: ARG002
+        upcoming: Sequence[Prompt] = (),  # noqa: ARG002
     ) -> None:
         """Begin a job's prompts, or queue them."""
         self._jobs[job] = (self.version, tasks)

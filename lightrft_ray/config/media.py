@@ -35,6 +35,9 @@ class MediaConfig(Section):
     decode_timeout: PositiveFloat = 60.0
     """Seconds after which a process that decodes a prompt's media is killed and the prompt
     skipped."""
+    ahead_mb: NonNegativeInt = 256
+    """Processed media of the next step's prompts that a generator makes ready while it samples, in
+    MB (0: none)."""
     media_cache_mb: NonNegativeInt = 256
     """Processed media that a generator keeps for prompts that come again, in MB."""
 

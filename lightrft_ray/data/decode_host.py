@@ -8,19 +8,19 @@ from multiprocessing.connection import Connection
 
 from lightrft_ray.config.errors import DataFault, UserError
 from lightrft_ray.data.child_process import connect_to_parent
-from lightrft_ray.data.decoding import DecodedMedia, load_media
+from lightrft_ray.data.decoding import DecodedMedia, decode_media
 
 
 def main(connection: Connection) -> None:
     """Decode what comes, until the other end closes."""
     while True:
         try:
-            prompt, settings = connection.recv()
+            prompt, encoded, settings = connection.recv()
         except EOFError:
             return
         answer: DecodedMedia | DataFault | UserError
         try:
-            answer = load_media(prompt, settings)
+            answer = decode_media(prompt, encoded, settings)
         except (DataFault, UserError) as fault:
             answer = fault
         connection.send(answer)

@@ -4,7 +4,6 @@ A decoder is a C library that reads bytes from anywhere. In a process of its own
 hangs or asks for too much memory costs its prompt, and not the engine.
 """
 
-import asyncio
 import hashlib
 import queue
 from concurrent.futures import ThreadPoolExecutor
@@ -15,13 +14,26 @@ from PIL import Image
 from lightrft_ray.config.errors import DataFault, UserError
 from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.data.child_process import ChildProcess, ChildProcessFault
-from lightrft_ray.data.media import load_image
+from lightrft_ray.data.media import decode_image
 from lightrft_ray.data.media_source import MediaError, read_medium
 from lightrft_ray.data.prompts import Prompt
-from lightrft_ray.data.video import Video, load_video
+from lightrft_ray.data.video import Video, decode_video
 
-_THREADS = 2  # of a generator without processes: the processor works on one prompt at a time
+_THREADS = 2  # without processes: one decodes while the other's media are processed
 _DIGEST_SIZE = 16  # bytes
+
+
+@dataclass(frozen=True)
+class EncodedMedia:
+    """The bytes of a prompt's images and videos as they lie in files, in their order."""
+
+    images: tuple[bytes, ...] = ()
+    videos: tuple[bytes, ...] = ()
+
+    def digests(self) -> dict[str, list[str]]:
+        """A hash of each medium, by kind."""
+        by_kind = {"image": self.images, "video": self.videos}
+        return {kind: [_digest(each) for each in some] for kind, some in by_kind.items() if some}
 
 
 @dataclass(frozen=True)
@@ -32,70 +44,65 @@ class DecodedMedia:
     videos: tuple[Video, ...] = ()
 
 
-def load_media(prompt: Prompt, settings: MediaConfig) -> DecodedMedia:
-    """Decode a prompt's media. Raises MediaError for the first that cannot be used."""
-    root, limit = prompt.image_root, settings.max_decoded_pixels
-    return DecodedMedia(
-        tuple(load_image(each, root, limit) for each in prompt.images),
-        tuple(load_video(each, root, settings) for each in prompt.videos),
+def read_media(prompt: Prompt) -> EncodedMedia:
+    """A prompt's media, wherever they lie. Raises MediaError for one that cannot be read."""
+    root = prompt.image_root
+    return EncodedMedia(
+        tuple(read_medium(each, root) for each in prompt.images),
+        tuple(read_medium(each, root, "video") for each in prompt.videos),
     )
 
 
-def media_digest(prompt: Prompt) -> bytes:
-    """A hash of the encoded bytes of a prompt's media, in their order, wherever they lie.
+def decode_media(prompt: Prompt, encoded: EncodedMedia, settings: MediaConfig) -> DecodedMedia:
+    """Decode what was read of a prompt. Raises MediaError for the first that cannot be used."""
+    images = zip(encoded.images, prompt.images, strict=True)
+    videos = zip(encoded.videos, prompt.videos, strict=True)
+    return DecodedMedia(
+        tuple(decode_image(content, name, settings.max_decoded_pixels) for content, name in images),
+        tuple(decode_video(content, name, settings) for content, name in videos),
+    )
 
-    Raises MediaError for one that cannot be read.
-    """
-    digest = hashlib.blake2b(digest_size=_DIGEST_SIZE)
-    for medium, references in (("image", prompt.images), ("video", prompt.videos)):
-        for reference in references:
-            content = read_medium(reference, prompt.image_root, medium)
-            digest.update(medium.encode() + hashlib.blake2b(content).digest())
-    return digest.digest()
+
+def load_media(prompt: Prompt, settings: MediaConfig) -> DecodedMedia:
+    """Read and decode a prompt's media. Raises MediaError for what cannot be used."""
+    return decode_media(prompt, read_media(prompt), settings)
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=_DIGEST_SIZE).hexdigest()
 
 
 class MediaDecoder:
-    """Decodes in `decode_workers` processes, or without any in threads of this one.
+    """Decodes in `decode_workers` processes, or without any in the thread that asks.
 
-    Results do not depend on how many there are. At most two prompts for each of them are decoded
-    ahead of whoever asked, if that one takes `slots`.
+    Results do not depend on how many there are.
     """
 
     def __init__(self, settings: MediaConfig) -> None:
         self._settings = settings
-        workers = settings.decode_workers
-        self._threads = ThreadPoolExecutor(workers or _THREADS, "decode-media")
         self._idle: queue.SimpleQueue[ChildProcess] = queue.SimpleQueue()
+        workers = settings.decode_workers
         self._children = [ChildProcess("lightrft_ray.data.decode_host") for _ in range(workers)]
         for child in self._children:
             self._idle.put(child)
-        self.slots = asyncio.Semaphore(2 * (workers or _THREADS))
-        """Prompts whose decoded pixels may be in memory at once: take one, and hold it as long."""
+        self.width = workers or _THREADS
+        """Prompts that are decoded at once."""
+        self.threads = ThreadPoolExecutor(self.width, "decode-media")
+        """Where to decode: a thread for each process, which waits for it."""
 
-    async def decode(self, prompt: Prompt) -> DecodedMedia:
-        """A prompt's media.
+    def decode(self, prompt: Prompt, encoded: EncodedMedia) -> DecodedMedia:
+        """What was read of a prompt; to be called in `threads`.
 
         Raises MediaError for what cannot be used, a decoder that crashed or hung included.
         """
-        loop = asyncio.get_running_loop()
-        work = self._decode_apart if self._children else self._decode_here
-        return await loop.run_in_executor(self._threads, work, prompt)
-
-    def close(self) -> None:
-        """End the processes, at once."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        for child in self._children:
-            child.kill()
-
-    def _decode_here(self, prompt: Prompt) -> DecodedMedia:
-        return load_media(prompt, self._settings)
-
-    def _decode_apart(self, prompt: Prompt) -> DecodedMedia:
+        if not self._children:
+            return decode_media(prompt, encoded, self._settings)
         child = self._idle.get_nowait()  # there is one for each thread
+        timeout = self._settings.decode_timeout
         try:
             if not child.is_running:
                 child.start()
-            answer = child.exchange((prompt, self._settings), self._settings.decode_timeout)
+            answer = child.exchange((prompt, encoded, self._settings), timeout)
         except ChildProcessFault as fault:
             raise MediaError(
                 f"prompt {prompt.id}: the process that decoded its media {fault}"
@@ -107,3 +114,9 @@ class MediaDecoder:
         if isinstance(answer, DataFault | UserError):
             raise answer
         raise TypeError(f"a decoding process sent a {type(answer).__name__}, no media")
+
+    def close(self) -> None:
+        """End the processes, at once."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        for child in self._children:
+            child.kill()

@@ -30,13 +30,14 @@ class PassRates:
         self._floor = floor
         self._memory = memory
         self._rates: dict[str, float] = {}
-        self._passed_over = 0
+        self.passed_over = 0
+        """Turns that were not taken."""
 
     def takes(self, name: str, epoch: int) -> bool:
         """Whether a prompt takes its turn in an epoch: a draw by seed, epoch and name alone."""
         rate = self._rates.get(name, _UNKNOWN)
         is_taken = self._draw(name, epoch) < self._floor + (1 - self._floor) * 4 * rate * (1 - rate)
-        self._passed_over += not is_taken
+        self.passed_over += not is_taken
         return is_taken
 
     def update(self, name: str, pass_rate: float) -> None:
@@ -50,16 +51,16 @@ class PassRates:
         """Metrics by name."""
         rates = self._rates.values()
         mean = math.fsum(rates) / len(rates) if rates else math.nan
-        return {"data/passed_over": self._passed_over, "data/pass_rate_mean": mean}
+        return {"data/passed_over": self.passed_over, "data/pass_rate_mean": mean}
 
     def state_dict(self) -> PassRateState:
         """What a checkpoint must keep."""
-        return {"pass_rates": dict(self._rates), "passed_over": self._passed_over}
+        return {"pass_rates": dict(self._rates), "passed_over": self.passed_over}
 
     def load_state_dict(self, state: PassRateState) -> None:
         """Go on exactly where `state` was taken."""
         self._rates = dict(state["pass_rates"])
-        self._passed_over = state["passed_over"]
+        self.passed_over = state["passed_over"]
 
     def _draw(self, name: str, epoch: int) -> float:
         """In [0, 1)."""

@@ -45,12 +45,21 @@ def load_image(
     Raises MediaError as `read_medium` does, and if the image is truncated, unreadable, of zero size
     or of more than `max_pixels` pixels.
     """
+    if not isinstance(reference, Image.Image):
+        return decode_image(read_medium(reference, root), reference, max_pixels)
     try:
-        if isinstance(reference, Image.Image):
-            return upright_rgb(reference, reference, max_pixels)
-        content = read_medium(reference, root)
-        if not content:
-            raise unusable("image", reference, "is empty")
+        return upright_rgb(reference, reference, max_pixels)
+    except DECODING_ERRORS as error:
+        raise unusable("image", reference, f"cannot be decoded ({error})") from error
+
+
+def decode_image(
+    content: bytes, reference: MediaReference, max_pixels: int = MAX_DECODED_PIXELS
+) -> Image.Image:
+    """As `load_image`, of a file's bytes; `reference` names it in errors."""
+    if not content:
+        raise unusable("image", reference, "is empty")
+    try:
         with Image.open(BytesIO(content), formats=FORMATS) as image:
             return upright_rgb(image, reference, max_pixels)
     except UnidentifiedImageError as error:

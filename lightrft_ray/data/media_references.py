@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from lightrft_ray.data.media_source import from_base64
+from lightrft_ray.data.media_source import content_in
 from lightrft_ray.data.messages import RowError
 from lightrft_ray.data.readers.rows import ByteRange
 from lightrft_ray.data.stored_media import MediaStore, range_reference
 
 _ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _FILE = "file://"
-_DATA_URI = re.compile(r"data:[\w.+/-]*(;[\w=.-]+)*;base64,", re.IGNORECASE)
-_BASE64 = re.compile(r"[A-Za-z0-9+/\s]+={0,2}\s*")
-_SHORTEST_BASE64 = 256  # characters without a dot: no path is so long
 _SHOWN = 100
 # Where the parts of a multi-modal row carry their medium, a name or its bytes.
 _FEATURE_KEYS = ("bytes", "path", "image", "video", "url")
@@ -59,8 +56,8 @@ class MediaRoot:
             return self._item(_of_feature(value, key), key)
         if not isinstance(value, str) or not value:
             raise RowError(f"{key!r} is neither a path nor a list of paths")
-        if (encoded := _encoded(value)) is not None:
-            return self._stored(_decoded(encoded, key), key)
+        if (content := _content(value, key)) is not None:
+            return self._stored(content, key)
         path = value.removeprefix(_FILE)
         return MediaItem(self._path(path), path)
 
@@ -96,19 +93,9 @@ def _of_feature(value: Mapping[object, object], key: str) -> object:
     return found
 
 
-def _encoded(text: str) -> str | None:
-    """The base64 of a text that is content and no path."""
-    uri = _DATA_URI.match(text)
-    if uri is not None:
-        return text[uri.end() :]
-    if text[:5].lower() == "data:":
-        raise RowError("a data: address that is not base64")
-    is_long = len(text) >= _SHORTEST_BASE64
-    return text if is_long and _BASE64.fullmatch(text) is not None else None
-
-
-def _decoded(encoded: str, key: str) -> bytes:
+def _content(text: str, key: str) -> bytes | None:
+    """The bytes of a text that is content and no path."""
     try:
-        return from_base64(encoded)
+        return content_in(text)
     except ValueError as error:
-        raise RowError(f"{key!r} holds base64 that is damaged ({error})") from error
+        raise RowError(f"{key!r} {error}") from error

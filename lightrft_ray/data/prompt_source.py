@@ -68,6 +68,20 @@ class PromptSource:
         """The next `count` prompts, each with its epoch from 0; goes on into the next epoch."""
         return [self._take() for _ in range(count)]
 
+    def peek(self, count: int) -> list[Prompt]:
+        """The prompts that `take` would give now; the stream stays where it is.
+
+        By pass rates, others may come in their place once these have changed.
+        """
+        cursors = [stream.cursor() for stream in self._streams]
+        passed_over = 0 if self._pass_rates is None else self._pass_rates.passed_over
+        coming = [prompt for prompt, _ in self.take(count)]
+        for stream, cursor in zip(self._streams, cursors, strict=True):
+            stream.go_to(cursor)
+        if self._pass_rates is not None:
+            self._pass_rates.passed_over = passed_over
+        return coming
+
     def _take(self) -> tuple[Prompt, int]:
         stream = self._next_stream()
         while True:

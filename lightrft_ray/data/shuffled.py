@@ -5,6 +5,8 @@ from array import array
 from collections.abc import Sequence
 from typing import TypedDict
 
+_ORDERS_KEPT = 2  # a look ahead goes into the next epoch and comes back
+
 
 class Cursor(TypedDict):
     """Where a stream stands; `taken` counts what it gave, which leaves out what was passed over."""
@@ -26,9 +28,8 @@ class ShuffledPlaces:
         self._names = names
         self._places = places
         self._seed = seed
-        self._epoch = 0
-        self._position = 0
-        self._order = self._order_of(self._epoch)
+        self._orders: dict[int, Sequence[int]] = {}  # of the last two epochs it stood in
+        self._seek(0, position=0)
         self.taken = 0
 
     def advance(self) -> tuple[int, int]:
@@ -49,8 +50,9 @@ class ShuffledPlaces:
         self._seek(cursor["epoch"], cursor["position"])
 
     def _seek(self, epoch: int, position: int) -> None:
-        if epoch != self._epoch:
-            self._order = self._order_of(epoch)
+        order = self._orders.pop(epoch, None)
+        self._order = self._order_of(epoch) if order is None else order
+        self._orders = dict([*self._orders.items(), (epoch, self._order)][-_ORDERS_KEPT:])
         self._epoch = epoch
         self._position = position
 

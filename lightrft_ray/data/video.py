@@ -67,7 +67,11 @@ def load_video(reference: MediaReference, root: Path, settings: MediaConfig) -> 
     """
     if isinstance(reference, Image.Image):
         raise unusable("video", reference, "is an image")
-    content = read_medium(reference, root, "video")
+    return decode_video(read_medium(reference, root, "video"), reference, settings)
+
+
+def decode_video(content: bytes, reference: MediaReference, settings: MediaConfig) -> Video:
+    """As `load_video`, of a file's bytes; `reference` names it in errors."""
     if not content:
         raise unusable("video", reference, "is empty")
     try:

@@ -6,6 +6,7 @@ from typing import Protocol
 import ray
 
 from lightrft_ray.config import InfrastructureError
+from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.workers.actor_group import ActorGroup, Call
 from lightrft_ray.workers.messages import (
     GenerationSettings,
@@ -25,9 +26,14 @@ class GeneratorPool(Protocol):
         ...
 
     def submit(
-        self, job: int, place: int, tasks: Sequence[PromptTask], settings: GenerationSettings
+        self,
+        job: int,
+        place: int,
+        tasks: Sequence[PromptTask],
+        settings: GenerationSettings,
+        upcoming: Sequence[Prompt] = (),
     ) -> None:
-        """Have the generator of a place sample the prompts."""
+        """Have the generator of a place sample the prompts, and then make the upcoming ready."""
         ...
 
     def wait(self, *, at_least_one: bool) -> list[int]:
@@ -67,10 +73,15 @@ class RayGenerators:
         return len(self._group)
 
     def submit(
-        self, job: int, place: int, tasks: Sequence[PromptTask], settings: GenerationSettings
+        self,
+        job: int,
+        place: int,
+        tasks: Sequence[PromptTask],
+        settings: GenerationSettings,
+        upcoming: Sequence[Prompt] = (),
     ) -> None:
-        """Have the generator of a place sample the prompts."""
-        self._calls[job] = self._group.send(place, "generate", tasks, settings)
+        """Have the generator of a place sample the prompts, and then make the upcoming ready."""
+        self._calls[job] = self._group.send(place, "generate", tasks, settings, upcoming)
 
     def wait(self, *, at_least_one: bool) -> list[int]:
         """The jobs that have ended; raises InfrastructureError after the group's deadline."""

@@ -28,6 +28,7 @@ _FREE = (
     "data.eval_split",
     "data.image_root",
     "data.max_bad_fraction",
+    "media.ahead_mb",
     "media.decode_timeout",
     "media.decode_workers",
     "media.media_cache_mb",

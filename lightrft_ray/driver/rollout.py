@@ -149,24 +149,29 @@ class RolloutManager:
         self._give_out()
 
     def _give_out(self) -> None:
-        """Submit all groups that wait and have a generator that is up."""
+        """Submit all groups that wait and have a generator that is up.
+
+        A synchronous run has only these under way: each generator is told which prompts it will
+        most likely be given next.
+        """
         assigned = self._scheduler.assign()
         if self._runs_ahead:
             for number, place in assigned:
                 self._submit([number], place)
         else:  # as one job, so that what runs together is the same in every run
+            coming = self._source.peek(self._config.rollout.rollout_batch_size) if assigned else []
             for place, numbers in by_place(assigned).items():
-                self._submit(numbers, place)
+                self._submit(numbers, place, coming[place :: len(self._generators)])
 
     def _add(self, prompt: Prompt, epoch: int) -> None:
         seed = prompt_seed(self._config.seed, prompt.id, epoch)
         self._tasks[self._scheduler.add()] = PromptTask(prompt, epoch, seed)
 
-    def _submit(self, numbers: list[int], place: int) -> None:
+    def _submit(self, numbers: list[int], place: int, upcoming: Sequence[Prompt] = ()) -> None:
         self._jobs_begun += 1
         self._jobs[self._jobs_begun] = numbers
         tasks = [self._tasks[number] for number in numbers]
-        self._generators.submit(self._jobs_begun, place, tasks, self._settings())
+        self._generators.submit(self._jobs_begun, place, tasks, self._settings(), upcoming)
 
     def _gather(self, *, at_least_one: bool) -> None:
         """Take in what has ended; waits where `at_least_one` and nothing has."""

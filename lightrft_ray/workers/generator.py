@@ -61,10 +61,13 @@ class Generator:
 
     @noted("generate")
     async def generate(
-        self, tasks: Sequence[PromptTask], settings: GenerationSettings
+        self,
+        tasks: Sequence[PromptTask],
+        settings: GenerationSettings,
+        upcoming: Sequence[Prompt] = (),
     ) -> list[RolloutGroup | SkippedPrompt]:
-        """Sample every prompt; results in the order of `tasks`."""
-        return await self._engine.generate(tasks, settings)
+        """Sample every prompt, and make the upcoming ready; results in the order of `tasks`."""
+        return await self._engine.generate(tasks, settings, upcoming)
 
     async def encode(
         self, demonstrations: Sequence[Demonstration]

@@ -13,6 +13,18 @@ from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore, failed
 from lightrft_ray.workers.messages import GroupResponses
 
+_VIDEO_MARKS = (
+    (4, b"ftypqt", "video/quicktime"),
+    (4, b"ftyp", "video/mp4"),
+    (0, b"\x1a\x45\xdf\xa3", "video/x-matroska"),
+    (8, b"AVI ", "video/x-msvideo"),
+    (0, b"\x89PNG", "image/png"),
+    (0, b"GIF8", "image/gif"),
+    (8, b"WEBP", "image/webp"),
+)
+"""How files of videos begin: at which byte with what; animations are such, too."""
+_HEADER = 64  # bytes of a Matroska file in which WebM names itself
+
 
 def reward_samples(
     groups: Sequence[GroupResponses], system_prompt: str | None, *, with_media: bool
@@ -26,6 +38,7 @@ def reward_samples(
         prompt = group.prompt
         try:
             images = encoded_images(prompt) if with_media else ()
+            videos = encoded_videos(prompt) if with_media else ()
         except DataFault as fault:
             entries += [failed(name, str(fault)) for name in group.sample_ids]
             continue
@@ -41,6 +54,7 @@ def reward_samples(
                 reference=prompt.reference,
                 label=prompt.label,
                 images=images,
+                videos=videos,
             )
             for name, text, token_ids in responses
         ]
@@ -50,6 +64,24 @@ def reward_samples(
 def encoded_images(prompt: Prompt) -> tuple[EncodedMedia, ...]:
     """The files of a prompt's images. Raises DataFault for the first that cannot be used."""
     return tuple(_encoded(read_medium(path, prompt.image_root), path) for path in prompt.images)
+
+
+def encoded_videos(prompt: Prompt) -> tuple[EncodedMedia, ...]:
+    """The files of a prompt's videos. Raises DataFault for the first that cannot be read.
+
+    Their type is by the first bytes, whatever the file's name is; application/octet-stream for a
+    container that these do not tell.
+    """
+    contents = (read_medium(path, prompt.image_root, "video") for path in prompt.videos)
+    return tuple(EncodedMedia(content, _video_type(content)) for content in contents)
+
+
+def _video_type(content: bytes) -> str:
+    for place, mark, media_type in _VIDEO_MARKS:
+        if content[place:].startswith(mark):
+            is_webm = media_type == "video/x-matroska" and b"webm" in content[:_HEADER]
+            return "video/webm" if is_webm else media_type
+    return "application/octet-stream"
 
 
 def _encoded(content: bytes, path: str) -> EncodedMedia:

@@ -93,6 +93,8 @@ class VllmEngine:
         await self._engine.init_weight_transfer_engine(
             WeightTransferInitRequest({"left_out": left_out})
         )
+        # Returns when vLLM has warmed up the processor, which not all can run twice at once.
+        await self._engine.reset_mm_cache()
 
     async def ping(self) -> None:
         """Return when the engine's processes have answered; ends this one where they are gone."""
@@ -122,9 +124,14 @@ class VllmEngine:
 
     @dies_with_engine
     async def generate(
-        self, tasks: Sequence[PromptTask], settings: GenerationSettings
+        self,
+        tasks: Sequence[PromptTask],
+        settings: GenerationSettings,
+        upcoming: Sequence[Prompt] = (),
     ) -> list[RolloutGroup | SkippedPrompt]:
         """Sample every prompt; results in the order of `tasks`.
+
+        While the engine works, the `upcoming` prompts are made ready for a later call.
 
         In a synchronous run the engine is held until it has all requests, and gets them in order:
         which sequences it batches together, and with that the last bit of every number, is the same
@@ -142,6 +149,8 @@ class VllmEngine:
                     else await self._start(name, *each, settings)
                     for name, each in zip(names, rendered, strict=True)
                 ]
+            if upcoming:
+                self._renderer.ahead.begin(upcoming)
             return [
                 each if isinstance(each, SkippedPrompt) else await self._finish(each)
                 for each in pending

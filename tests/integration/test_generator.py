@@ -161,6 +161,28 @@ def test_the_same_batch_gives_the_same_bits(generator: ActorHandle, inputs: RunI
         np.testing.assert_array_equal(one.log_probs, other.log_probs)
 
 
+def test_prompts_made_ready_ahead_give_the_same_bits(
+    generator: ActorHandle, inputs: RunInputs, image_folder: Path
+) -> None:
+    prompts = [replace(each, id=f"ahead-{each.id}") for each in inputs.train_prompts[20:26]]
+    (image_folder / "cut.png").write_bytes(b"\x89PNG\r\n\x1a\n and no more")
+    broken = replace(prompts[0], id="cut", images=("cut.png",), image_root=image_folder)
+    tasks = tasks_of((*prompts, broken))
+    coming = [task.prompt for task in tasks]
+    ray.get(
+        generator.generate.remote(tasks_of(inputs.train_prompts[:2]), SETTINGS, coming),
+        timeout=TIMEOUT,
+    )
+    seen = generator.__ray_call__.remote(lambda actor: actor._engine._renderer.ahead.nbytes)
+    assert ray.get(seen, timeout=TIMEOUT) >= 16 * 1176 * 4  # the pixels of one digit at least
+    *ready, skipped = _generate(generator, tasks)
+    *plain, skipped_again = _generate(generator, tasks)
+    assert isinstance(skipped, SkippedPrompt) and skipped.reason == skipped_again.reason
+    for one, other in zip(_samples(ready), _samples(plain), strict=True):
+        np.testing.assert_array_equal(one.token_ids, other.token_ids)
+        np.testing.assert_array_equal(one.log_probs, other.log_probs)
+
+
 def _samples(groups: list) -> list:
     return [sample for group in groups for sample in group.samples]
 

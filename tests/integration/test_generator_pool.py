@@ -8,6 +8,7 @@ import ray
 from ray.actor import ActorHandle
 
 from lightrft_ray.config import InfrastructureError, WorkerDied
+from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.driver.generator_pool import RayGenerators
 from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.messages import GenerationSettings, SkippedPrompt
@@ -20,7 +21,7 @@ class Sleeper:
     """Sleeps as many seconds as its tasks are numbers for."""
 
     async def generate(
-        self, tasks: Sequence[float], settings: GenerationSettings
+        self, tasks: Sequence[float], settings: GenerationSettings, upcoming: Sequence[Prompt]
     ) -> list[SkippedPrompt]:
         await asyncio.sleep(sum(tasks))
         return []

@@ -231,7 +231,7 @@ FILES = {
 }
 
 
-def _make(path: Path) -> None:
+def make_broken(path: Path) -> None:
     contents = {
         "array.json": b"[ ]",
         "names_alone.csv": b"prompt,reference\n",
@@ -260,7 +260,7 @@ def _make(path: Path) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_broken_file_is_named_with_the_reason(tmp_path: Path, name: str) -> None:
-    _make(tmp_path / name)
+    make_broken(tmp_path / name)
     with pytest.raises(UserError) as caught:
         _read(tmp_path / name)
     message = str(caught.value)

@@ -1,17 +1,17 @@
 """Decoding apart: the same pixels with any number of processes, and no fault of them lasts."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from lightrft_ray.config.media import MediaConfig
-from lightrft_ray.data.decoding import DecodedMedia, MediaDecoder, load_media, media_digest
+from lightrft_ray.data.decoding import DecodedMedia, MediaDecoder, load_media, read_media
 from lightrft_ray.data.media_source import MediaError
 from lightrft_ray.data.prompts import Prompt
 
@@ -31,12 +31,15 @@ def prompts(tmp_path_factory: pytest.TempPathFactory) -> list[Prompt]:
     return [Prompt(f"p{at}", (), each, folder, "", "") for at, each in enumerate(images)]
 
 
-def _decode_all(decoder: MediaDecoder, prompts: list[Prompt]) -> list[DecodedMedia | MediaError]:
-    async def decode() -> list[DecodedMedia | MediaError]:
-        jobs = (decoder.decode(prompt) for prompt in prompts)
-        return await asyncio.gather(*jobs, return_exceptions=True)
+def _decode(decoder: MediaDecoder, prompt: Prompt) -> DecodedMedia | MediaError:
+    try:
+        return decoder.decode(prompt, read_media(prompt))
+    except MediaError as fault:
+        return fault
 
-    return asyncio.run(decode())
+
+def _decode_all(decoder: MediaDecoder, prompts: list[Prompt]) -> list[DecodedMedia | MediaError]:
+    return list(decoder.threads.map(partial(_decode, decoder), prompts))
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -90,14 +93,16 @@ def test_a_process_that_hangs_is_killed_and_costs_its_prompt_alone(
     assert _pid(decoder) != stopped
 
 
-def test_the_digest_is_that_of_the_contents_in_their_order(prompts: list[Prompt]) -> None:
+def test_a_digest_is_that_of_a_mediums_content(prompts: list[Prompt]) -> None:
     one = replace(prompts[1], images=("0.png", "1.png"))
-    content = (one.image_root / "0.png").read_bytes()
-    (one.image_root / "copy.png").write_bytes(content)
-    assert media_digest(one) == media_digest(replace(one, id="x", images=("copy.png", "1.png")))
-    others = [("1.png", "0.png"), ("0.png",), ("0.png", "2.png")]
-    digests = {media_digest(replace(one, images=images)) for images in others}
-    digests.add(media_digest(replace(one, images=(), videos=one.images)))
-    assert len(digests | {media_digest(one)}) == 5
+    (one.image_root / "copy.png").write_bytes((one.image_root / "0.png").read_bytes())
+
+    def digests(*images: str) -> dict[str, list[str]]:
+        return read_media(replace(one, images=images)).digests()
+
+    (first, second) = digests("0.png", "1.png")["image"]
+    assert first != second
+    assert digests("1.png", "copy.png") == {"image": [second, first]}
+    assert read_media(replace(one, images=(), videos=("0.png",))).digests() == {"video": [first]}
     with pytest.raises(MediaError, match=r"none\.png: does not exist"):
-        media_digest(replace(one, images=("none.png",)))
+        digests("none.png")

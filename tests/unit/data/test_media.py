@@ -166,10 +166,10 @@ def test_damaged_files_never_raise_anything_else(tmp_path: Path, kind: str) -> N
         ("HTTPS://example.com/a.png", "addresses are not fetched"),
         ("file:///etc/hostname", "addresses are not fetched"),
         ("data:image/png;base64,AAAA", "is not one of PNG"),
-        ("data:image/png;base64,A*A", "is not base64"),
-        ("data:image/png,AAAA", "is a data URI that is not base64"),
+        ("data:image/png;base64,A*A", "holds base64 that is damaged"),
+        ("data:image/png,AAAA", "is a data: address that is not base64"),
         ("a\0.png", "does not exist"),
-        ("x" * 5000, "cannot be read .*File name too long"),
+        ("x" * 5000 + ".png", "cannot be read .*File name too long"),
     ],
 )
 def test_a_reference_that_is_no_file_under_the_root(

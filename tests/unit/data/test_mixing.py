@@ -57,7 +57,11 @@ def test_a_stream_goes_on_as_if_it_had_not_stopped(data: st.DataObject) -> None:
 
     whole = _take(source(), before + 20)
     first = source()
-    start = [each for _ in range(before) for each in _take(first, 1)]
+    start: Taken = []
+    for _ in range(before):
+        coming = first.peek(data.draw(st.integers(0, 12)))
+        start += _take(first, 1)
+        assert [str(each.messages[0]["content"]) for each in coming[:1]] in ([], [start[-1][0]])
     resumed = source()
     resumed.take(7)
     resumed.load_state_dict(json.loads(json.dumps(first.state_dict())))

@@ -3,10 +3,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from PIL import Image
 from rollouts import rollout_group, sample
 
-from lightrft_ray.rewards.sample import RewardSample, SampleScore
+from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore
 from lightrft_ray.workers.messages import GroupResponses
 from lightrft_ray.workers.reward_samples import reward_samples
 
@@ -59,6 +60,37 @@ def test_images_are_the_files_as_they_are_and_only_where_wanted(tmp_path: Path) 
     assert seen[2].images[0].data == (tmp_path / "b-0.png").read_bytes()
     assert seen[0].images is seen[1].images
     assert all(each.images == () for each in _seen(groups, with_media=False))
+
+
+@pytest.mark.parametrize(
+    ("begin", "media_type"),
+    [
+        (b"\0\0\0\x20ftypisom", "video/mp4"),
+        (b"\0\0\0\x14ftypqt  ", "video/quicktime"),
+        (b"\x1a\x45\xdf\xa3\x9fB\x82\x84webm", "video/webm"),
+        (b"\x1a\x45\xdf\xa3\x9fB\x82\x88matroska", "video/x-matroska"),
+        (b"RIFF\0\0\0\0AVI LIST", "video/x-msvideo"),
+        (b"\x89PNG\r\n\x1a\n", "image/png"),
+        (b"RIFF\0\0\0\0WEBPVP8X", "image/webp"),
+        (b"something else", "application/octet-stream"),
+    ],
+)
+def test_videos_are_the_files_as_they_are(tmp_path: Path, begin: bytes, media_type: str) -> None:
+    (tmp_path / "clip").write_bytes(begin + b" and more")
+    (group, _) = _groups(tmp_path)
+    group = replace(group, prompt=replace(group.prompt, videos=("clip",)))
+    for each in _seen([group], with_media=True):
+        assert each.videos == (EncodedMedia(begin + b" and more", media_type),)
+    assert all(each.videos == () for each in _seen([group], with_media=False))
+
+
+def test_a_missing_video_fails_its_own_samples(tmp_path: Path) -> None:
+    group, other = _groups(tmp_path)
+    group = replace(group, prompt=replace(group.prompt, videos=("clip.mp4",)))
+    entries = reward_samples([group, other], None, with_media=True)
+    faults = [each for each in entries if isinstance(each, SampleScore)]
+    assert [each.sample_id for each in faults] == ["a/2/0", "a/2/1"]
+    assert str(faults[0].error).startswith("video clip.mp4: does not exist")
 
 
 def test_an_unreadable_image_fails_its_own_samples(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from rollouts import prompt, rollout_group, sample
 
 from lightrft_ray.config import RunConfig, UserError, WorkerDied
 from lightrft_ray.data.prompt_source import PromptSource
+from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.driver.generator_pool import Results
 from lightrft_ray.driver.rollout import RolloutManager
 from lightrft_ray.driver.seeds import prompt_seed
@@ -28,6 +29,7 @@ class Generators:
         self._places = places
         self._bad = set(bad)
         self.jobs: dict[int, tuple[int, Sequence[PromptTask]]] = {}
+        self.upcoming: dict[int, list[str]] = {}
         self.stalled: set[str] = set()
         self.dead: set[int] = set()
         self.replaced: list[int] = []
@@ -36,9 +38,15 @@ class Generators:
         return self._places
 
     def submit(
-        self, job: int, place: int, tasks: Sequence[PromptTask], settings: GenerationSettings
+        self,
+        job: int,
+        place: int,
+        tasks: Sequence[PromptTask],
+        settings: GenerationSettings,
+        upcoming: Sequence[Prompt] = (),
     ) -> None:
         self.jobs[job] = (place, tasks)
+        self.upcoming[place] = [each.id for each in upcoming]
 
     def wait(self, *, at_least_one: bool) -> list[int]:
         if not at_least_one:
@@ -108,6 +116,19 @@ def test_a_synchronous_batch_is_one_job_a_generator_and_nothing_is_ahead() -> No
     assert (manager.account.taken, manager.state_dict()["in_flight"]) == (2, [])
     assert _ids(manager.next_batch()) == _order()[2:4]  # as dynamic sampling draws
     assert "data/begun_anew" not in manager.as_record()
+
+
+def test_a_generator_of_a_synchronous_run_is_told_what_it_will_be_given_next() -> None:
+    generators = Generators(2, bad=[_order()[3]])
+    manager = _manager(generators, 0)
+    order = _order()
+    assert _ids(manager.next_batch()) == order[:2]
+    assert generators.upcoming == {0: [order[2]], 1: [order[3]]}
+    # The second of the next batch cannot be used: a job of its own replaces it.
+    assert _ids(manager.next_batch()) == [order[2], order[4]]
+    assert generators.upcoming[0] == [order[5]]
+    assert _ids(manager.next_batch()) == order[5:7]
+    assert generators.upcoming == {0: [order[7]], 1: [order[8]]}
 
 
 def test_prompts_of_coming_steps_are_given_out_when_there_are_new_weights() -> None:
