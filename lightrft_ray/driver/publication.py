@@ -1,7 +1,10 @@
 """Publishing weights from the learner to the generators, and checking that they arrived."""
 
+import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from ray import ObjectRef
@@ -19,11 +22,17 @@ _CANARY_TRIES = 20
 
 @dataclass(frozen=True)
 class Publication:
-    """A finished publish: version, bytes sent, and the canary's largest log-prob difference."""
+    """A finished publish: version, bytes sent, and the canary's largest log-prob difference.
+
+    `seconds` went by until all generators had the weights and went on, which the slowest of them
+    could not do for `pause_seconds`.
+    """
 
     version: int
     nbytes: int
     canary_max_abs_diff: float
+    seconds: float
+    pause_seconds: float
 
 
 @dataclass(frozen=True)
@@ -73,37 +82,48 @@ class WeightPublisher:
         Raises InfrastructureError where a generator refuses them or does not answer in time, and
         where the canary differs by more than `canary_max_abs_diff`.
         """
-        publication = self._publish_to(range(len(self._generators)), self._version)
+        everywhere = range(len(self._generators))
+        canary = self._canary or self._choose_canary()
+        sent = self._send(everywhere, self._version)
+        # What is started anew from here on catches up with this version.
         self._version += 1
-        return publication
+        return replace(sent, canary_max_abs_diff=self._difference(canary, everywhere))
 
     def catch_up(self, place: int) -> None:
         """Give one generator, which was started anew, the weights that the others have."""
         self._canary = None  # its pixels may have gone with the generator that made them
         if self._version > 0:
-            self._publish_to([place], self.version)
+            self._send([place], self.version)
+            self._difference(self._choose_canary(), [place])
 
-    def _publish_to(self, places: Sequence[int], version: int) -> Publication:
-        canary = self._canary or self._choose_canary()
+    def _send(self, places: Sequence[int], version: int) -> Publication:
+        start = time.perf_counter()
         buckets: list[tuple[BucketSpec, ObjectRef]] = self._wait(
             self._learner.start("export_weights"), "the learner (exporting weights)"
         )[0]
-        # The learner scores the canary while the generators load.
-        own = self._learner.start("log_probs", [canary.group], _PLAIN)
-        arguments = (version, buckets, canary.prompt, self._answer)
-        loading = [self._generators.send(place, "update_weights", *arguments) for place in places]
-        theirs = self._generators.collect(loading, self._config.sync.publish_timeout)
-        (expected, *_) = self._wait(own, "the learner (scoring the canary)")
-        difference = max(float(np.abs(expected - log_probs).max()) for log_probs in theirs)
-        self._check(difference, version)
+        pauses: list[float] = self._of_generators(places, "update_weights", version, buckets)
+        seconds = time.perf_counter() - start
         nbytes = sum(spec.nbytes for spec, _ in buckets)
-        return Publication(version, nbytes, difference)
+        return Publication(version, nbytes, math.nan, seconds, max(pauses))
 
-    def _check(self, difference: float, version: int) -> None:
+    def _difference(self, canary: "_Canary", places: Sequence[int]) -> float:
+        """The canary's largest log-prob difference; InfrastructureError where it is too large."""
+        own = self._learner.start("log_probs", [canary.group], _PLAIN)
+        theirs = self._of_generators(places, "score_prompt", canary.prompt, self._answer)
+        (expected, *_) = self._wait(own, "the learner (scoring the canary)")
+        difference = max(float(np.abs(expected - log_probs).max()) for _, log_probs in theirs)
+        self._check(difference)
+        return difference
+
+    def _of_generators(self, places: Sequence[int], method: str, *arguments: object) -> list[Any]:
+        calls = [self._generators.send(place, method, *arguments) for place in places]
+        return self._generators.collect(calls, self._config.sync.publish_timeout)
+
+    def _check(self, difference: float) -> None:
         limit = self._config.sync.canary_max_abs_diff
         if not difference <= limit:
             raise InfrastructureError(
-                f"after publishing weight version {version}, learner and generator differ "
+                f"after publishing weight version {self.version}, learner and generator differ "
                 f"by {difference:.3g} in a log-prob of the canary prompt, over "
                 f"sync.canary_max_abs_diff {limit:g}: the generator does not run the learner's "
                 "weights (in bfloat16, differences of some 0.05 are normal: raise the limit)"

@@ -79,16 +79,10 @@ class Generator:
 
     @noted("publish")
     async def update_weights(
-        self,
-        version: int,
-        buckets: Sequence[tuple[BucketSpec, ObjectRef]],
-        canary: Prompt,
-        continuation: Sequence[int],
-    ) -> np.ndarray:
-        """Load a weight version; the canary's log-probs (L,) under it, as of `score_prompt`."""
-        await self._engine.update_weights(version, buckets)
-        _, log_probs = await self._engine.score_prompt(canary, continuation)
-        return log_probs
+        self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
+    ) -> float:
+        """Load a weight version; the seconds for which nothing could be sampled."""
+        return await self._engine.update_weights(version, buckets)
 
     async def work_done(self) -> WorkDone:
         """What this worker did since it was last asked."""

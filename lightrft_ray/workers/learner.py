@@ -202,7 +202,7 @@ class PolicyLearner:
             for _ in weights:
                 pass
             return []
-        return [(spec, ray.put(data)) for spec, data in pack_buckets(weights, bucket_bytes)]
+        return [(spec, ray.put(parts)) for spec, parts in pack_buckets(weights, bucket_bytes)]
 
     def swap_average(self) -> None:
         """Take the average of the weights in place of those that train, or these back.

@@ -5,6 +5,7 @@ The engine is vLLM's AsyncLLM, whose processes live and die with this one.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from typing import cast
@@ -27,8 +28,7 @@ from lightrft_ray.config import DataFault, RunConfig
 from lightrft_ray.data.demonstrations import Demonstration
 from lightrft_ray.data.processing import PromptEncoder, load_processor, pixel_limits
 from lightrft_ray.data.prompts import Prompt
-from lightrft_ray.sync.buckets import BucketSpec, verify_checksum
-from lightrft_ray.sync.shared_buffer import SharedBuffer
+from lightrft_ray.sync.buckets import BucketSpec
 from lightrft_ray.workers.engine_arguments import engine_arguments
 from lightrft_ray.workers.engine_guard import dies_with_engine, leave
 from lightrft_ray.workers.engine_requests import Pending, finished
@@ -44,6 +44,7 @@ from lightrft_ray.workers.messages import (
 )
 from lightrft_ray.workers.rendering import PromptRenderer, RenderedPrompt
 from lightrft_ray.workers.sampled_tokens import log_probs_of, versions_of
+from lightrft_ray.workers.weight_inbox import WeightInbox
 
 logger = logging.getLogger(__name__)
 
@@ -74,7 +75,7 @@ class VllmEngine:
         self.calls = 0  # under way
         self._is_updating = False
         self._is_stopped = False
-        self._buffer = SharedBuffer("lightrft_weights")
+        self._inbox = WeightInbox()
         arguments = engine_arguments(
             config,
             {"image": max_images, "video": max_videos},
@@ -180,34 +181,28 @@ class VllmEngine:
     @dies_with_engine
     async def update_weights(
         self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
-    ) -> None:
+    ) -> float:
         """Load a weight version; on return no cache holds anything of an older one.
 
-        Buckets are fetched and checked while the engine may still generate; it is held only while
-        they are loaded. Requests under way keep their tokens and go on with the new weights, under
-        which all that came before is computed again. Raises an error, and keeps the engine held,
-        where the update failed.
+        Returns the seconds for which the engine was held. Buckets are fetched and checked while it
+        may still generate; it is held only while they are loaded. Requests under way keep their
+        tokens and go on with the new weights, under which all that came before is computed again.
+        Raises an error, and keeps the engine held, where the update failed.
         """
-        blocks = await asyncio.gather(*(reference for _, reference in buckets))
-        for (spec, _), block in zip(buckets, blocks, strict=True):
-            verify_checksum(spec, block)
-        offsets = self._buffer.write(blocks)
-        located = [
-            (offset, spec.to_dict()) for offset, (spec, _) in zip(offsets, buckets, strict=True)
-        ]
+        located = await self._inbox.fetch(buckets)
         async with self._holding:
+            start = time.perf_counter()
             await self._hold()
             self._is_updating = True
             await self._engine.start_weight_update()
-            await self._engine.update_weights(
-                WeightTransferUpdateRequest({"path": self._buffer.path, "buckets": located})
-            )
+            await self._engine.update_weights(WeightTransferUpdateRequest(located))
             await self._engine.finish_weight_update(str(version))
             await self._reset_caches()
             self._version = version
             await self._engine.resume_generation()
             self._is_updating = False
         logger.debug("weights loaded", extra={"version": version})
+        return time.perf_counter() - start
 
     def stop(self) -> None:
         """End the engine's processes."""
