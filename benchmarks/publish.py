@@ -63,8 +63,9 @@ class ByParameter(_GeneratorClass):  # type: ignore[valid-type, misc]
 
     async def load_parameter(self, spec: BucketSpec, holder: Sequence[ObjectRef]) -> None:
         """Load one parameter."""
-        located = await self._engine._inbox.fetch([(spec, holder[0])])
-        await self._engine._engine.update_weights(WeightTransferUpdateRequest(located))
+        inbox = self._engine._inbox
+        await inbox.fetch([(spec, holder[0])])
+        await self._engine._engine.update_weights(WeightTransferUpdateRequest(inbox.located()))
 
     async def end_update(self) -> None:
         """Go on with the new weights."""

@@ -5,7 +5,7 @@ CPU. The string below a setting is its text in `--help`. A leaf name is unique o
 `--n_samples_per_prompt` means the same as `--rollout.n_samples_per_prompt`.
 """
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import NonNegativeInt, model_validator
 
@@ -45,6 +45,7 @@ from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.secrets import refuse_passwords
 from lightrft_ray.config.staleness_checks import check_staleness
 from lightrft_ray.config.sync import SyncConfig
+from lightrft_ray.config.sync_checks import check_lora_sync
 from lightrft_ray.config.trainer import TrainerConfig
 
 
@@ -78,6 +79,11 @@ class RunConfig(Section):
     def checkpoint_url(self) -> str:
         """`checkpoint.ckpt_path` with its default filled in."""
         return self.checkpoint.ckpt_path or f"{self.output_dir.rstrip('/')}/checkpoints"
+
+    @property
+    def generator_dtype(self) -> Literal["float32", "bfloat16"]:
+        """`rollout.vllm_dtype` with its default filled in."""
+        return self.rollout.vllm_dtype or self.model.dtype
 
     @property
     def learner_ranks(self) -> int:
@@ -165,6 +171,7 @@ class RunConfig(Section):
         check_warmup(self.trainer, self.optimizer_steps)
         check_evaluated_average(self.evaluation, self.trainer)
         refuse_passwords(self.model_dump())
+        check_lora_sync(self.sync, self.model)
         check_staleness(self.rollout, self.algorithm, self.evaluation)
         if self.overwrite_output:
             check_resuming(self.checkpoint)

@@ -12,6 +12,8 @@ class SyncConfig(Section):
 
     transport: Literal["object_store"] = "object_store"
     """How weights travel: through the Ray object store."""
+    lora_sync: Literal["merged", "adapter"] = "merged"
+    """Publish adapters merged into the weights, or alone, for vLLM to add (model.lora_rank > 0)."""
     bucket_mb: PositiveInt = 256
     """Size of one bucket of weights in MB."""
     publish_timeout: PositiveFloat = 120

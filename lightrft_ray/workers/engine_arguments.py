@@ -1,9 +1,11 @@
 """How a generator's vLLM engine is set up."""
 
 from collections.abc import Mapping
+from typing import get_args
 
 from vllm import AsyncEngineArgs
 from vllm.config import WeightTransferConfig
+from vllm.config.lora import MaxLoRARanks
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.sync.plugin import OBJECT_STORE
@@ -23,7 +25,7 @@ def engine_arguments(
     arguments = AsyncEngineArgs(
         model=config.model.pretrain,
         trust_remote_code=config.model.trust_remote_code,
-        dtype=config.model.dtype,
+        dtype=config.generator_dtype,
         seed=config.seed,
         max_model_len=_longest_sequence(config),
         max_num_seqs=config.rollout.vllm_max_num_seqs,
@@ -33,6 +35,11 @@ def engine_arguments(
         logprobs_mode="processed_logprobs",
         weight_transfer_config=WeightTransferConfig(backend=OBJECT_STORE),
     )
+    if config.sync.lora_sync == "adapter":
+        arguments.enable_lora = True
+        arguments.max_loras = arguments.max_cpu_loras = 1
+        ranks = get_args(MaxLoRARanks)
+        arguments.max_lora_rank = min(rank for rank in ranks if rank >= config.model.lora_rank)
     if config.rollout.use_fire:
         arguments.logits_processors = [f"{HotFirstToken.__module__}:{HotFirstToken.__qualname__}"]
     if any(max_media.values()):

@@ -9,14 +9,19 @@ from ray import ObjectRef
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
-from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import enable_gradient_checkpointing, load_policy
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
+from lightrft_ray.models.trained_part import leave_to_train
 from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
-from lightrft_ray.sync.weight_source import full_state_dict, named_weights, published_weights
+from lightrft_ray.sync.weight_source import (
+    adapter_weights,
+    full_state_dict,
+    named_weights,
+    published_weights,
+)
 from lightrft_ray.trainer.auxiliary_losses import demonstration_loss, router_balance_loss
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics
@@ -33,7 +38,7 @@ from lightrft_ray.workers.deepspeed_engine import (
     join_process_group,
     sharded_loading,
 )
-from lightrft_ray.workers.devices import model_source, prepare_device
+from lightrft_ray.workers.devices import model_source, prepare_device, torch_dtype
 from lightrft_ray.workers.liveness import HEALTH
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
@@ -76,7 +81,7 @@ class PolicyLearner:
         join_process_group(group, config, self._device)
         with sharded_loading(config):
             self._model = load_policy(model_source(config, config.model.pretrain))
-        freeze(self._model, Freezing.of_policy(config.model))
+        leave_to_train(self._model, config.model, config.seed)
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(self._model)
         policy = TokenPolicy(self._model)
@@ -196,8 +201,10 @@ class PolicyLearner:
 
         A collective under ZeRO-3: all ranks must call it.
         """
-        bucket_bytes = self._config.sync.bucket_mb * _MB
-        weights = published_weights(self._model, bucket_bytes)
+        config = self._config
+        bucket_bytes = config.sync.bucket_mb * _MB
+        chosen = adapter_weights if config.sync.lora_sync == "adapter" else published_weights
+        weights = chosen(self._model, bucket_bytes, torch_dtype(config.generator_dtype))
         if self._rank > 0:
             for _ in weights:
                 pass

@@ -29,6 +29,7 @@ from lightrft_ray.data.demonstrations import Demonstration
 from lightrft_ray.data.processing import PromptEncoder, load_processor, pixel_limits
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.sync.buckets import BucketSpec
+from lightrft_ray.workers.engine_adapter import EngineAdapter
 from lightrft_ray.workers.engine_arguments import engine_arguments
 from lightrft_ray.workers.engine_guard import dies_with_engine, leave
 from lightrft_ray.workers.engine_requests import Pending, finished
@@ -76,6 +77,8 @@ class VllmEngine:
         self._is_updating = False
         self._is_stopped = False
         self._inbox = WeightInbox()
+        sends_adapter = config.sync.lora_sync == "adapter"
+        self._adapter = EngineAdapter(config.model) if sends_adapter else None
         arguments = engine_arguments(
             config,
             {"image": max_images, "video": max_videos},
@@ -189,20 +192,28 @@ class VllmEngine:
         tokens and go on with the new weights, under which all that came before is computed again.
         Raises an error, and keeps the engine held, where the update failed.
         """
-        located = await self._inbox.fetch(buckets)
+        await self._inbox.fetch(buckets)
         async with self._holding:
             start = time.perf_counter()
             await self._hold()
             self._is_updating = True
-            await self._engine.start_weight_update()
-            await self._engine.update_weights(WeightTransferUpdateRequest(located))
-            await self._engine.finish_weight_update(str(version))
+            await self._load(version)
             await self._reset_caches()
             self._version = version
             await self._engine.resume_generation()
             self._is_updating = False
         logger.debug("weights loaded", extra={"version": version})
         return time.perf_counter() - start
+
+    async def _load(self, version: int) -> None:
+        """Have the engine run what was fetched."""
+        if self._adapter is None:
+            await self._engine.start_weight_update()
+            await self._engine.update_weights(WeightTransferUpdateRequest(self._inbox.located()))
+            await self._engine.finish_weight_update(str(version))
+        else:
+            await self._adapter.load(self._engine, dict(self._inbox.weights()))
+            await self._engine.update_weight_version(str(version))
 
     def stop(self) -> None:
         """End the engine's processes."""
@@ -251,7 +262,10 @@ class VllmEngine:
     ) -> RequestOutputCollector:
         """The version is a part of the keys of the prefix cache: none answers for another."""
         salted = {**rendered.engine_input, "cache_salt": f"version {self._version}"}
-        return await self._engine.add_request(name, cast(EngineInput, salted), params)
+        adapter = None if self._adapter is None else self._adapter.request
+        return await self._engine.add_request(
+            name, cast(EngineInput, salted), params, lora_request=adapter
+        )
 
     async def _finish(self, pending: Pending) -> RolloutGroup:
         output = await finished(pending.collector)

@@ -1,11 +1,13 @@
 """Where a generator lays the weights that it fetched, for its engine's processes to load."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
+import torch
 from ray import ObjectRef
+from torch import Tensor
 
-from lightrft_ray.sync.buckets import BucketSpec, write_bucket
+from lightrft_ray.sync.buckets import BucketSpec, unpack_bucket, write_bucket
 from lightrft_ray.sync.shared_buffer import SharedBuffer
 
 
@@ -14,25 +16,39 @@ class WeightInbox:
 
     def __init__(self) -> None:
         self._buffer = SharedBuffer("lightrft_weights")
+        self._places: list[tuple[int, BucketSpec]] = []
+        self._end = 0
 
-    async def fetch(self, buckets: Sequence[tuple[BucketSpec, ObjectRef]]) -> dict[str, object]:
-        """Bring buckets here; where they lie, as `ObjectStoreUpdateInfo` has it.
+    async def fetch(self, buckets: Sequence[tuple[BucketSpec, ObjectRef]]) -> None:
+        """Bring buckets here, in the place of those before.
 
         Each is checked and laid in its place, beside the event loop, while the next is on its way.
         Raises InfrastructureError for one that arrived damaged.
         """
-        starts, end = [], 0
+        self._places, self._end = [], 0
         for spec, _ in buckets:
-            starts.append(end)
-            end += spec.nbytes
-        block = self._buffer.reserve(end)
+            self._places.append((self._end, spec))
+            self._end += spec.nbytes
+        block = self._buffer.reserve(self._end)
 
         async def place(at: int, spec: BucketSpec, reference: ObjectRef) -> None:
             parts = await reference
             await asyncio.to_thread(write_bucket, spec, parts, block[at : at + spec.nbytes])
 
         await asyncio.gather(
-            *(place(at, *bucket) for at, bucket in zip(starts, buckets, strict=True))
+            *(
+                place(at, spec, reference)
+                for (at, spec), (_, reference) in zip(self._places, buckets, strict=True)
+            )
         )
-        located = [(at, spec.to_dict()) for at, (spec, _) in zip(starts, buckets, strict=True)]
-        return {"path": self._buffer.path, "buckets": located}
+
+    def located(self) -> dict[str, object]:
+        """Where the buckets lie, as `ObjectStoreUpdateInfo` has it."""
+        buckets = [(at, spec.to_dict()) for at, spec in self._places]
+        return {"path": self._buffer.path, "buckets": buckets}
+
+    def weights(self) -> Iterator[tuple[str, Tensor]]:
+        """(name, view) of each tensor."""
+        block = torch.from_numpy(self._buffer.reserve(self._end))
+        for at, spec in self._places:
+            yield from unpack_bucket(spec, block[at : at + spec.nbytes])
