@@ -25,12 +25,12 @@ import torch
 from ray import ObjectRef
 from ray.actor import ActorHandle
 from transformers import Qwen2_5_VLForConditionalGeneration
-from vllm.distributed.weight_transfer.base import WeightTransferUpdateRequest
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
 from lightrft_ray.data.embedded import resolve_embedded
 from lightrft_ray.data.tiny_vlm import tiny_qwen_vl_config
+from lightrft_ray.driver.colocation import Colocation
 from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_checkpoints
 from lightrft_ray.driver.publication import Publication, WeightPublisher
 from lightrft_ray.driver.ray_session import ray_session
@@ -58,20 +58,17 @@ class ByParameter(_GeneratorClass):  # type: ignore[valid-type, misc]
 
     async def begin_update(self) -> None:
         """Hold the engine for an update."""
-        await self._engine._hold()
-        await self._engine._engine.start_weight_update()
+        await self._engine.weights.start_update()
 
     async def load_parameter(self, spec: BucketSpec, holder: Sequence[ObjectRef]) -> None:
         """Load one parameter."""
-        inbox = self._engine._inbox
-        await inbox.fetch([(spec, holder[0])])
-        await self._engine._engine.update_weights(WeightTransferUpdateRequest(inbox.located()))
+        weights = self._engine.weights
+        await weights._inbox.fetch([(spec, holder[0])])
+        await weights.receive_update(weights._inbox.located())
 
     async def end_update(self) -> None:
         """Go on with the new weights."""
-        await self._engine._engine.finish_weight_update()
-        await self._engine._reset_caches()
-        await self._engine._engine.resume_generation()
+        await self._engine.weights.finish_update(0)
 
 
 def main() -> None:
@@ -86,7 +83,10 @@ def main() -> None:
         with _workers(config, inputs) as (learner, generators):
             answer = (*inputs.canary_answer, inputs.stop_token_id)
             prompts = inputs.train_prompts
-            publisher = WeightPublisher(config, learner, generators, prompts, answer)
+            apart = Colocation(learner, generators, is_on=False)
+            publisher = WeightPublisher(
+                config, learner, generators, prompts, answer, colocation=apart
+            )
             figures = _measure(publisher, learner, generators, options.repeats)
     print(json.dumps(figures))
 

@@ -42,7 +42,7 @@ class ModelConfig(Section):
     lora_dropout: LoraDropout = 0.0
     """Share of an adapter's inputs that are left out in training (lora_rank > 0 only)."""
     target_modules: Annotated[tuple[NonEmptyStr, ...], Field(strict=False)] | None = None
-    """Ends of the names of layers that get adapters (null: all linear ones of the language model)."""
+    """Ends of names of layers that get adapters (null: all linear ones of the language model)."""
 
     @model_validator(mode="after")
     def _adapters_alone_train(self) -> Self:

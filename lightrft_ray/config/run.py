@@ -32,6 +32,7 @@ from lightrft_ray.config.checks import (
     check_train_batch,
     check_warmup,
 )
+from lightrft_ray.config.colocation_checks import check_colocation
 from lightrft_ray.config.data import DataConfig
 from lightrft_ray.config.evaluation import EvaluationConfig
 from lightrft_ray.config.fields import NonEmptyStr, Section
@@ -45,7 +46,7 @@ from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.secrets import refuse_passwords
 from lightrft_ray.config.staleness_checks import check_staleness
 from lightrft_ray.config.sync import SyncConfig
-from lightrft_ray.config.sync_checks import check_lora_sync
+from lightrft_ray.config.sync_checks import check_lora_sync, check_transport
 from lightrft_ray.config.trainer import TrainerConfig
 
 
@@ -121,6 +122,16 @@ class RunConfig(Section):
         return frozenset({"learner", "generator", "reward"} | used)
 
     @property
+    def guests(self) -> frozenset[str]:
+        """Kinds of workers that take turns with the learner on its devices."""
+        kinds = {
+            "none": set[str](),
+            "learner_generator": {"generator"},
+            "all": {"generator", "reference", "critic"},
+        }
+        return self.roles & kinds[self.placement.colocate]
+
+    @property
     def samples_per_step(self) -> int:
         """Samples that one step generates and learns from."""
         return self.rollout.rollout_batch_size * self.rollout.n_samples_per_prompt
@@ -172,6 +183,8 @@ class RunConfig(Section):
         check_evaluated_average(self.evaluation, self.trainer)
         refuse_passwords(self.model_dump())
         check_lora_sync(self.sync, self.model)
+        check_transport(self.sync, self.placement)
+        check_colocation(self.placement, self.rollout, self.trainer, self.evaluation, self.guests)
         check_staleness(self.rollout, self.algorithm, self.evaluation)
         if self.overwrite_output:
             check_resuming(self.checkpoint)

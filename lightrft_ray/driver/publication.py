@@ -11,8 +11,9 @@ from ray import ObjectRef
 
 from lightrft_ray.config import DataFault, InfrastructureError, RunConfig, UserError
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.driver.colocation import Colocation
+from lightrft_ray.driver.transports import transport_of
 from lightrft_ray.models.token_models import Sampling
-from lightrft_ray.sync.buckets import BucketSpec
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
 from lightrft_ray.workers.messages import GroupTokens
 
@@ -44,7 +45,7 @@ class _Canary:
 
 
 class WeightPublisher:
-    """Publishes weight versions 0, 1, 2, … over the object store.
+    """Publishes weight versions 0, 1, 2, … over the run's transport.
 
     After each one the canary, a fixed prompt with its image and a fixed answer, is scored by the
     learner and by every generator: a stale cache, a lost or misplaced weight or another rotary
@@ -58,10 +59,14 @@ class WeightPublisher:
         generators: ActorGroup,
         canary_prompts: Sequence[Prompt],
         canary_answer: Sequence[int],
+        *,
+        colocation: Colocation,
     ) -> None:
         self._config = config
         self._learner = learner
         self._generators = generators
+        self._colocation = colocation
+        self._transport = transport_of(config, learner, generators)
         self._candidates = list(canary_prompts[:_CANARY_TRIES])
         self._answer = list(canary_answer)
         self._canary: _Canary | None = None
@@ -84,6 +89,7 @@ class WeightPublisher:
         """
         everywhere = range(len(self._generators))
         canary = self._canary or self._choose_canary()
+        self._colocation.to_publication()
         sent = self._send(everywhere, self._version)
         # What is started anew from here on catches up with this version.
         self._version += 1
@@ -93,25 +99,23 @@ class WeightPublisher:
         """Give one generator, which was started anew, the weights that the others have."""
         self._canary = None  # its pixels may have gone with the generator that made them
         if self._version > 0:
-            self._send([place], self.version)
-            self._difference(self._choose_canary(), [place])
+            with self._colocation.catching_up():
+                self._send([place], self.version)
+                self._difference(self._choose_canary(), [place])
 
     def _send(self, places: Sequence[int], version: int) -> Publication:
         start = time.perf_counter()
-        buckets: list[tuple[BucketSpec, ObjectRef]] = self._wait(
-            self._learner.start("export_weights"), "the learner (exporting weights)"
-        )[0]
-        pauses: list[float] = self._of_generators(places, "update_weights", version, buckets)
+        sent = self._transport.send(places, version)
         seconds = time.perf_counter() - start
-        nbytes = sum(spec.nbytes for spec, _ in buckets)
-        return Publication(version, nbytes, math.nan, seconds, max(pauses))
+        return Publication(version, sent.nbytes, math.nan, seconds, sent.pause_seconds)
 
     def _difference(self, canary: "_Canary", places: Sequence[int]) -> float:
         """The canary's largest log-prob difference; InfrastructureError where it is too large."""
         own = self._learner.start("log_probs", [canary.group], _PLAIN)
-        theirs = self._of_generators(places, "score_prompt", canary.prompt, self._answer)
         (expected, *_) = self._wait(own, "the learner (scoring the canary)")
-        difference = max(float(np.abs(expected - log_probs).max()) for _, log_probs in theirs)
+        self._colocation.to_generators()
+        theirs = self._of_generators(places, "score_prompt", canary.prompt, self._answer)
+        difference = max(float(np.abs(expected - log_probs).max()) for log_probs in theirs)
         self._check(difference)
         return difference
 
@@ -136,14 +140,14 @@ class WeightPublisher:
             self._candidates, key=lambda prompt: not (prompt.images or prompt.videos)
         ):
             try:
-                scored = self._wait(
-                    self._generators.start("score_prompt", prompt, self._answer),
-                    "the generators (scoring the canary)",
+                encoded = self._wait(
+                    self._generators.start("encode_prompt", prompt, self._answer),
+                    "the generators (encoding the canary)",
                 )
             except DataFault as fault:
                 reasons.append(str(fault))
                 continue
-            self._canary = _Canary(prompt, scored[0][0])
+            self._canary = _Canary(prompt, encoded[0])
             return self._canary
         raise UserError(
             f"none of the first {len(self._candidates)} prompts can be used: {'; '.join(reasons)}"

@@ -29,13 +29,21 @@ def published_weights(
     Floating-point weights come in `dtype` (None: as they are), so that no more is sent than the
     receiver keeps.
     """
-    left_out = unpublished_names(model)
-    published = [weight for weight in plain_weights(model) if weight.name not in left_out]
-    for group in _weight_groups(published, gather_bytes):
+    for group in _published_groups(model, gather_bytes):
         with gathered(_parameters(group)):
             whole = {weight.name: weight.value() for weight in group}
             for name, tensor in checkpoint_weights(model, whole).items():
                 yield name, tensor if dtype is None else _converted(tensor, dtype)
+
+
+def published_shapes(
+    model: nn.Module, gather_bytes: int, dtype: torch.dtype | None = None
+) -> Iterator[tuple[str, Tensor]]:
+    """The same with empty tensors on the meta device; gathers nothing."""
+    for group in _published_groups(model, gather_bytes):
+        empty = {weight.name: _empty(weight.parameter) for weight in group}
+        for name, tensor in checkpoint_weights(model, empty).items():
+            yield name, tensor if dtype is None else _converted(tensor, dtype)
 
 
 def named_weights(model: nn.Module, gather_bytes: int) -> Iterator[tuple[str, Tensor]]:
@@ -84,9 +92,7 @@ def published_numel(model: nn.Module, *, adapters_alone: bool) -> int:
     if adapters_alone:
         parts = lora_factors(model).values()
         return sum(_full_numel(each.a) + _full_numel(each.b) for each in parts)
-    left_out = unpublished_names(model)
-    published = [each for each in plain_weights(model) if each.name not in left_out]
-    return sum(_full_numel(each.parameter) for each in published)
+    return sum(_full_numel(each.parameter) for each in _published(model))
 
 
 def _checkpoint_layer(model: nn.Module, layer: str) -> str:
@@ -132,6 +138,21 @@ def gathered(
 
     with torch.no_grad():
         return deepspeed.zero.GatheredParameters(parameters, modifier_rank=modifier_rank)
+
+
+def _published(model: nn.Module) -> list[PlainWeight]:
+    left_out = unpublished_names(model)
+    return [weight for weight in plain_weights(model) if weight.name not in left_out]
+
+
+def _published_groups(model: nn.Module, gather_bytes: int) -> Iterator[list[PlainWeight]]:
+    return _weight_groups(_published(model), gather_bytes)
+
+
+def _empty(parameter: nn.Parameter) -> Tensor:
+    """Like the whole parameter, of which ZeRO-3 leaves a placeholder and `ds_shape`."""
+    shape = getattr(parameter, "ds_shape", parameter.shape)
+    return torch.empty(shape, dtype=parameter.dtype, device="meta")
 
 
 def _weight_groups(

@@ -33,7 +33,7 @@ def engine_arguments(
         enforce_eager=config.rollout.vllm_enforce_eager,
         # Log-probs are of the sampled distribution: after temperature and forbidden ids.
         logprobs_mode="processed_logprobs",
-        weight_transfer_config=WeightTransferConfig(backend=OBJECT_STORE),
+        weight_transfer_config=WeightTransferConfig(backend=_backend(config)),
     )
     if config.sync.lora_sync == "adapter":
         arguments.enable_lora = True
@@ -53,6 +53,7 @@ def engine_arguments(
         # prefix it had cached, its worker was never given the media, and fails.
         arguments.enable_prefix_caching = config.rollout.max_staleness == 0
     if config.placement.vllm_use_gpu:
+        arguments.enable_sleep_mode = config.placement.colocate != "none"
         arguments.gpu_memory_utilization = config.rollout.vllm_gpu_memory_utilization
     else:
         # On CPU, vLLM fails when the prefill of a seeded request is cut in two.
@@ -62,6 +63,12 @@ def engine_arguments(
         arguments.enable_chunked_prefill = False
         arguments.max_num_batched_tokens = max(_CPU_BATCHED_TOKENS, _longest_sequence(config))
     return arguments
+
+
+def _backend(config: RunConfig) -> str:
+    """The engine's end of the transport: vLLM's own, or ours for the object store."""
+    transport = config.sync.transport
+    return OBJECT_STORE if transport == "object_store" else transport
 
 
 def _longest_sequence(config: RunConfig) -> int:

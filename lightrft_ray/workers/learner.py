@@ -1,11 +1,13 @@
 """The policy learner: one data-parallel rank under DeepSpeed."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import ray
 import torch
 from ray import ObjectRef
+from ray.actor import ActorHandle
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
@@ -55,6 +57,9 @@ from lightrft_ray.workers.snapshot import (
 )
 from lightrft_ray.workers.weight_average import WeightAverage
 
+if TYPE_CHECKING:
+    from lightrft_ray.workers.weight_sender import WeightSender
+
 _MB = 10**6
 
 
@@ -66,6 +71,7 @@ class PolicyLearner:
         log_as_worker()
         self._activity = Activity()
         self._config = config
+        self._sender: WeightSender | None = None
         self._sampling = sampling
         self._pad_token_id = pad_token_id
         self._device = prepare_device(config, uses_gpu=config.placement.actor_num_gpus_per_node > 0)
@@ -73,6 +79,10 @@ class PolicyLearner:
     def address(self) -> tuple[str, int]:
         """Where this process can be met by the other ranks, if it is rank 0."""
         return free_address()
+
+    def device_number(self) -> str:
+        """The GPU of this process, as CUDA_VISIBLE_DEVICES names it."""
+        return str(ray.get_runtime_context().get_accelerator_ids()["GPU"][0])
 
     def connect(self, group: ProcessGroup) -> None:
         """Meet the other ranks and load the model."""
@@ -211,6 +221,21 @@ class PolicyLearner:
             return []
         return [(spec, ray.put(parts)) for spec, parts in pack_buckets(weights, bucket_bytes)]
 
+    def meet_generators(self, address: tuple[str, int], generators: Sequence[ActorHandle]) -> None:
+        """Connect the transport between GPUs anew; all ranks must call it."""
+        from lightrft_ray.workers.weight_sender import WeightSender  # only here vLLM is needed
+
+        if self._sender is not None:
+            self._sender.close()
+        self._sender = WeightSender(self._config, self._model, self._rank, address, generators)
+
+    @noted("publish")
+    def send_weights(self, version: int) -> tuple[int, float]:
+        """Send what trains; bytes, and seconds that generators were held. A collective."""
+        if self._sender is None:
+            raise ValueError("the learner has not met the generators")
+        return self._sender.send(version)
+
     def swap_average(self) -> None:
         """Take the average of the weights in place of those that train, or these back.
 
@@ -237,6 +262,14 @@ class PolicyLearner:
         state = full_state_dict(weights, keep=self._rank == 0)
         if self._rank == 0:
             self._model.save_pretrained(folder, state_dict=state)
+
+    def leave_device(self, keeps_weights: bool = False) -> None:
+        """Let others have the device's memory; weights may be kept."""
+        self._trainable.leave_device(keeps_weights=keeps_weights)
+
+    def return_to_device(self) -> None:
+        """Take the device's memory back."""
+        self._trainable.return_to_device()
 
     @ray.method(num_returns=2)
     def snapshot(self) -> tuple[Files, Snapshot]:
