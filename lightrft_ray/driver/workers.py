@@ -1,7 +1,7 @@
 """Starting and ending a run's workers."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -55,6 +55,18 @@ class Workers:
         }
         groups |= {reward_model_role(name): each for name, each in self.reward_models.items()}
         return {role: group for role, group in groups.items() if group is not None}
+
+    @contextlib.contextmanager
+    def meanwhile(self, work: Callable[[], None]) -> Iterator[None]:
+        """Within the block, waits on all workers but generators do `work` again and again."""
+        groups = [group for role, group in self.by_role().items() if role != "generator"]
+        for group in groups:
+            group.meanwhile = work
+        try:
+            yield
+        finally:
+            for group in groups:
+                group.meanwhile = None
 
     def resident_mb(self) -> dict[str, float]:
         """Memory of each kind of role in MB: of the largest of its workers."""
