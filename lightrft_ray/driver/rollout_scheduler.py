@@ -217,8 +217,8 @@ class RolloutScheduler:
         """
         if len(self._ready) < self._batch_size:
             return False
-        if self._over_age == "drop":
-            return True
+        if self._over_age == "drop" or self._spare:
+            return True  # what is left is not trained on later
         begun = ready = 0
         for later in range(self._max_staleness + 1):
             version = self.version + later - self._max_staleness
