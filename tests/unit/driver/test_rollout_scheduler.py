@@ -352,7 +352,7 @@ class PipelineMachine(RuleBasedStateMachine):
         spare=st.integers(0, 2),
     )
     def begin(
-        self, batch: int, k: int, places: int, over_age: OverAge, room: int | None, spare: int
+        self, *, batch: int, k: int, places: int, over_age: OverAge, room: int | None, spare: int
     ) -> None:
         self.places = places
         self.pipeline = Pipeline(
