@@ -66,7 +66,7 @@ def _measure(batch: int, steps: int) -> tuple[float, int]:
     group = ActorGroup("generator", actors, timeout=300)
     group.call("ready")
     pool = RayGenerators(group)
-    chosen = config(batch, 1, steps + 2, samples=_SAMPLES)
+    chosen = config(batch, steps + 2, samples=_SAMPLES, max_staleness=1)
     rollouts = RolloutManager(chosen, PromptSource(prompts(4 * batch), 1), pool)
     rollouts.published(0)
     assembler = Assembler(chosen)

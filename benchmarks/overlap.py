@@ -13,7 +13,7 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import ray
 from ray.actor import ActorHandle
@@ -28,8 +28,10 @@ from lightrft_ray.workers.messages import GenerationSettings, PromptTask, Rollou
 
 _GENERATORS = 2
 _SLOTS = 2
+_SAMPLES = 8
 _BATCH = 64
 _WARM_UP = 3  # steps
+_ATTEND_EVERY = 0.1  # s
 
 
 @ray.remote
@@ -93,7 +95,13 @@ def _measure(
     group = ActorGroup("generator", actors, timeout=300)
     group.call("ready")
     pool = RayGenerators(group)
-    chosen = config(_BATCH, staleness, steps + staleness + 1)
+    chosen = config(
+        _BATCH,
+        steps + staleness + 1,
+        samples=_SAMPLES,
+        max_staleness=staleness,
+        vllm_max_num_seqs=_SLOTS * _SAMPLES,
+    )
     rollouts = RolloutManager(chosen, PromptSource(prompts(2 * _BATCH), 1), pool)
     rollouts.published(0)
     start = waited = 0.0
@@ -103,12 +111,20 @@ def _measure(
             start, waited = before, 0.0
         rollouts.next_batch()
         waited += time.perf_counter() - before
-        time.sleep(seconds)  # as a learner that trains
+        _learn(seconds, rollouts.attend)
         rollouts.published(step)
     elapsed = time.perf_counter() - start
     for actor in actors:
         ray.kill(actor)
     return elapsed / (steps - _WARM_UP), waited / elapsed
+
+
+def _learn(seconds: float, meanwhile: Callable[[], None]) -> None:
+    """Take so long, and do `meanwhile` as often as one who waits for a learner does."""
+    end = time.perf_counter() + seconds
+    while (left := end - time.perf_counter()) > 0:
+        time.sleep(min(left, _ATTEND_EVERY))
+        meanwhile()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
 """The settings of generation: how prompts are sampled, and which samples are trained on."""
 
+import math
 from typing import Literal, Self
 
 from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
-from lightrft_ray.config.fields import PositiveFraction, Section, Temperature
+from lightrft_ray.config.fields import Fraction, PositiveFraction, Section, Temperature
 
 
 class RolloutConfig(Section):
@@ -49,6 +50,9 @@ class RolloutConfig(Section):
     """Seconds to wait for the samples of one prompt."""
     max_staleness: NonNegativeInt = 0
     """Weight versions that generation may run ahead of learning (0: synchronous; gae: up to 1)."""
+    over_sample_rate: Fraction = 0.0
+    """Share of rollout_batch_size to generate beyond it: a step takes the prompts that end first,
+    and the others are cancelled (max_staleness 0 only; above it, they go on into the next step)."""
     over_age: Literal["wait", "drop"] = "wait"
     """Of prompts that would be staler: wait for them in time, or begin them anew (max_staleness > 0
     only)."""
@@ -67,6 +71,16 @@ class RolloutConfig(Section):
     def generated_per_prompt(self) -> int:
         """Samples of a prompt that are generated; the best n_samples_per_prompt are trained on."""
         return self.n_samples_per_prompt if self.best_of_n is None else self.best_of_n
+
+    @property
+    def spare_prompts(self) -> int:
+        """Prompts that are generated beyond rollout_batch_size, and as many cancelled."""
+        return math.ceil(self.over_sample_rate * self.rollout_batch_size)
+
+    @property
+    def in_lockstep(self) -> bool:
+        """Whether the prompts of a step are sampled together, in one order in all runs."""
+        return self.max_staleness == 0 and self.over_sample_rate == 0
 
     @model_validator(mode="after")
     def _first_token_is_hot(self) -> Self:

@@ -27,6 +27,12 @@ def check_staleness(
         )
         return
     _check_estimator(staleness, algorithm)
+    if rollout.over_sample_rate:
+        raise ValueError(
+            "rollout.over_sample_rate cancels what is left of a step, which with "
+            f"rollout.max_staleness {staleness} goes on into the next: set "
+            "rollout.over_sample_rate to 0, or rollout.max_staleness to 0"
+        )
     if rollout.dynamic_sampling:
         raise ValueError(
             "rollout.dynamic_sampling draws more batches for a step than rollout.max_staleness "

@@ -96,9 +96,10 @@ class TrainingLoop:
         saves what the last finished step left before KeyboardInterrupt goes on.
         """
         try:
-            self._start(report, resumed)
-            for step in range(self._step + 1, self._config.trainer.num_steps + 1):
-                self._run_step(step, report)
+            with self._workers.meanwhile(self._rollouts.attend):
+                self._start(report, resumed)
+                for step in range(self._step + 1, self._config.trainer.num_steps + 1):
+                    self._run_step(step, report)
         except KeyboardInterrupt:
             self._save_finished()
             raise

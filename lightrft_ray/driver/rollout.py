@@ -1,6 +1,7 @@
 """The rollout manager: prompts in, finished groups out, every prompt accounted for."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -14,6 +15,7 @@ from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.driver.generator_pool import GeneratorPool, Results
 from lightrft_ray.driver.rollout_scheduler import RolloutScheduler, by_place
 from lightrft_ray.driver.seeds import prompt_seed
+from lightrft_ray.driver.token_forecast import TokenForecast
 from lightrft_ray.workers.actor_group import ActorGroup
 from lightrft_ray.workers.messages import (
     FirstToken,
@@ -24,25 +26,28 @@ from lightrft_ray.workers.messages import (
 )
 
 _REASONS_NAMED = 3
+_LOADS_GIVEN = 2  # times what a generator decodes at once: the next is there when that ends
 
 
 @dataclass
 class PromptAccount:
-    """Where the prompts went that were taken: taken = trained + filtered + failed + in_flight.
+    """Where the prompts went that were taken.
 
-    `failed` prompts could not be used (a data fault); `filtered` ones had no sample with a reward,
-    or were left out by dynamic sampling.
+    taken = trained + filtered + cancelled + failed + in_flight. `failed` prompts could not be used
+    (a data fault); `filtered` ones had no sample with a reward, or were left out by dynamic
+    sampling; `cancelled` ones took longer than a whole batch of others.
     """
 
     taken: int = 0
     trained: int = 0
     filtered: int = 0
     failed: int = 0
+    cancelled: int = 0
 
     @property
     def in_flight(self) -> int:
         """Prompts that are somewhere between being taken and their end."""
-        return self.taken - self.trained - self.filtered - self.failed
+        return self.taken - self.trained - self.filtered - self.cancelled - self.failed
 
     def as_record(self) -> dict[str, float]:
         """Metrics by name."""
@@ -54,7 +59,8 @@ class RolloutManager:
     """Gives out prompts to the generators and gathers their groups.
 
     With `rollout.max_staleness` above 0 the generators are given the prompts of coming steps as
-    soon as they have new weights, and work on them while the learner trains.
+    soon as they have new weights and room, and work on them while the learner trains. With
+    `rollout.over_sample_rate` above 0, the slowest of a step are given up.
     """
 
     def __init__(self, config: RunConfig, source: PromptSource, generators: GeneratorPool) -> None:
@@ -63,13 +69,17 @@ class RolloutManager:
         self._generators = generators
         rollout = config.rollout
         self._runs_ahead = rollout.max_staleness > 0
+        self._in_lockstep = rollout.in_lockstep
         self._scheduler = RolloutScheduler(
             batch_size=rollout.rollout_batch_size,
             max_staleness=rollout.max_staleness,
             places=len(generators),
             over_age=rollout.over_age,
             last_version=config.trainer.num_steps if self._runs_ahead else None,
+            room=None if self._in_lockstep else _room(config),
+            spare=rollout.spare_prompts,
         )
+        self._forecast = TokenForecast(rollout.generated_per_prompt * rollout.generate_max_len)
         self._tasks: dict[int, PromptTask] = {}
         self._results: dict[int, RolloutGroup] = {}
         self._jobs: dict[int, list[int]] = {}  # the groups of each job
@@ -88,8 +98,10 @@ class RolloutManager:
         self._gather(at_least_one=False)
         while (batch := self._scheduler.take()) is None:
             self._gather(at_least_one=True)
-            if self._runs_ahead or not self._jobs:
+            if not self._in_lockstep or not self._jobs:
                 self._refill()
+        if self._config.rollout.spare_prompts:
+            self._cancel_rest()
         for number in batch:
             del self._tasks[number]
         return [self._results.pop(number) for number in batch]
@@ -101,6 +113,17 @@ class RolloutManager:
         self._forget(over_age)
         if self._runs_ahead:
             self._gather(at_least_one=False)
+            self._refill()
+
+    def attend(self) -> None:
+        """Take in what has ended, and give generators with room more, while others are waited for.
+
+        What died is left for `next_batch`, where it can be replaced.
+        """
+        if self._runs_ahead:
+            with suppress(WorkerDied):
+                for job in self._generators.wait(at_least_one=False):
+                    self._collect(job)
             self._refill()
 
     def note_rewards(self, groups: Sequence[RolloutGroup], rewards: Tensor) -> None:
@@ -139,8 +162,7 @@ class RolloutManager:
     def _refill(self) -> None:
         """Take as many prompts as may be under way, and give them out.
 
-        In a synchronous run only when nothing is, so that what replaces unusable prompts runs
-        together, too.
+        In lockstep only when nothing is, so that what replaces unusable prompts runs together, too.
         """
         taken = self._source.take(self._scheduler.wanted())
         self.account.taken += len(taken)
@@ -151,21 +173,23 @@ class RolloutManager:
     def _give_out(self) -> None:
         """Submit all groups that wait and have a generator that is up.
 
-        A synchronous run has only these under way: each generator is told which prompts it will
-        most likely be given next.
+        In lockstep only these are under way: each generator is told which prompts it will most
+        likely be given next.
         """
         assigned = self._scheduler.assign()
-        if self._runs_ahead:
-            for number, place in assigned:
-                self._submit([number], place)
-        else:  # as one job, so that what runs together is the same in every run
+        if self._in_lockstep:  # as one job, so that what runs together is the same in every run
             coming = self._source.peek(self._config.rollout.rollout_batch_size) if assigned else []
             for place, numbers in by_place(assigned).items():
                 self._submit(numbers, place, coming[place :: len(self._generators)])
+        else:
+            for number, place in assigned:
+                self._submit([number], place)
 
     def _add(self, prompt: Prompt, epoch: int) -> None:
         seed = prompt_seed(self._config.seed, prompt.id, epoch)
-        self._tasks[self._scheduler.add()] = PromptTask(prompt, epoch, seed)
+        # In lockstep all count the same: where one runs must not depend on what was before.
+        tokens = 1 if self._in_lockstep else self._forecast.expected(prompt.id)
+        self._tasks[self._scheduler.add(tokens)] = PromptTask(prompt, epoch, seed)
 
     def _submit(self, numbers: list[int], place: int, upcoming: Sequence[Prompt] = ()) -> None:
         self._jobs_begun += 1
@@ -176,20 +200,22 @@ class RolloutManager:
     def _gather(self, *, at_least_one: bool) -> None:
         """Take in what has ended; waits where `at_least_one` and nothing has."""
         for job in self._generators.wait(at_least_one=at_least_one):
-            if job not in self._jobs:
-                continue  # it went with the generator of one before
             try:
-                results = self._generators.collect(job)
+                self._collect(job)
             except WorkerDied:
                 self._recover(job)
-            else:
-                self._take_in(self._jobs.pop(job), results)
+
+    def _collect(self, job: int) -> None:
+        if job in self._jobs:  # else it went with the generator of one before
+            results = self._generators.collect(job)
+            self._take_in(self._jobs.pop(job), results)
 
     def _take_in(self, numbers: Sequence[int], results: Results) -> None:
         for number, result in zip(numbers, results, strict=True):
             if isinstance(result, RolloutGroup):
                 self._scheduler.finished(number)
                 self._results[number] = result
+                self._forecast.note(result)
             else:
                 self._scheduler.failed(number)
                 del self._tasks[number]
@@ -206,8 +232,16 @@ class RolloutManager:
         self._scheduler.restored(place)
         self._give_out()
 
+    def _cancel_rest(self) -> None:
+        """Give up what was begun beside a batch that is complete."""
+        rest = self._scheduler.cancel_rest()
+        self._forget(rest)
+        for number in rest:
+            del self._tasks[number]
+        self.account.cancelled += len(rest)
+
     def _forget(self, numbers: Sequence[int]) -> None:
-        """Results and jobs of groups that are begun anew are of no use."""
+        """Results and jobs of groups that are begun anew, or not at all, are of no use."""
         gone = set(numbers)
         for number in gone:
             self._results.pop(number, None)
@@ -232,6 +266,12 @@ class RolloutManager:
                 f"{self.account.failed} of {self.account.taken} prompts could not be used, more "
                 f"than the share {limit:g} that data.max_bad_fraction allows ({named})"
             )
+
+
+def _room(config: RunConfig) -> int:
+    """Prompts that a generator is given at once."""
+    sequences = _LOADS_GIVEN * config.rollout.vllm_max_num_seqs
+    return -(-sequences // config.rollout.generated_per_prompt)
 
 
 def prompt_source(config: RunConfig, prompts: PromptSet) -> PromptSource:

@@ -10,17 +10,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from lightrft_ray.driver.generator_loads import GeneratorLoads
+
 OverAge = Literal["wait", "drop"]
 
 
-@dataclass
+@dataclass(slots=True)
 class _Group:
-    """A prompt group under way.
+    """A prompt group under way, expected to have so many tokens.
 
     `place` is the generator it was last given to (None: none yet), `version` the weights it was
     begun with. It is queued, running or ready.
     """
 
+    tokens: int
     place: int | None = None
     version: int = 0
     state: Literal["queued", "running", "ready"] = "queued"
@@ -30,9 +33,13 @@ class RolloutScheduler:
     """Keeps generation at most `max_staleness` = k versions ahead of learning.
 
     *Capacity*: groups that are queued, running or ready are at most (k + 1) · batch − those taken
-    in this version. *Order*: the oldest are trained first. *Age*: a group is trained on by version
-    begun + k at the latest. With `wait`, a batch is only taken if, counting batches from now on,
-    those that must be in them still fit; with `drop`, groups that grow too old are begun anew.
+    in this version. *Room*: a generator runs at most so many groups, and gets more as they end.
+    *Order*: the oldest are trained first. *Age*: a group is trained on by version begun + k at the
+    latest. With `wait`, a batch is only taken if, counting batches from now on, those that must be
+    in them still fit; with `drop`, groups that grow too old are begun anew.
+
+    *Spare* groups, without staleness only, are begun beside those of a batch, which then are the
+    first that end; `cancel_rest` gives up the others.
 
     Groups are numbered in the order in which they were added.
     """
@@ -45,20 +52,29 @@ class RolloutScheduler:
         places: int,
         over_age: OverAge,
         last_version: int | None = None,
+        room: int | None = None,
+        spare: int = 0,
     ) -> None:
-        """`last_version` is one that is not trained any more: nothing is generated for it."""
+        """`last_version` is one that is not trained any more: nothing is generated for it.
+
+        `room` is for groups of one generator (None: without bound).
+        """
+        if spare and max_staleness:
+            raise ValueError("spare groups are for max_staleness 0")
         self._batch_size = batch_size
         self._max_staleness = max_staleness
         self._over_age = over_age
         self._last_version = last_version
         self._groups: dict[int, _Group] = {}
-        self._queued: dict[int, None] = {}  # an ordered set
+        # Heaps of queued groups: those for any place, and those for the one that they were lost at.
+        self._queued: list[int] = []
+        self._queued_for: dict[int, list[int]] = {}
+        self._spare = spare
         self._ready: set[int] = set()
         # By the version that they were begun with: running and ready groups, and ready ones alone.
         self._begun_by_version: Counter[int] = Counter()
         self._ready_by_version: Counter[int] = Counter()
-        self._loads = [0] * places
-        self._is_up = [True] * places
+        self._loads = GeneratorLoads(places, room)
         self._next_number = 0
         self._taken = 0  # in this version
         self.version = 0
@@ -80,52 +96,47 @@ class RolloutScheduler:
         ahead = self._max_staleness + 1
         if self._last_version is not None:
             ahead = min(ahead, self._last_version - self.version)
-        return max(ahead * self._batch_size - self._taken - len(self._groups), 0)
+        capacity = ahead * self._batch_size - self._taken
+        if capacity > 0:
+            capacity += self._spare
+        return max(capacity - len(self._groups), 0)
 
-    def add(self) -> int:
-        """A new group, queued; its number."""
+    def add(self, tokens: int = 1) -> int:
+        """A new group, queued, that is expected to have so many tokens; its number."""
         number = self._next_number
         self._next_number += 1
-        self._groups[number] = _Group()
-        self._queued[number] = None
+        self._groups[number] = _Group(tokens)
+        heapq.heappush(self._queued, number)
         return number
 
     def assign(self) -> list[tuple[int, int]]:
         """Begin all queued groups that can be: (group, place), in order.
 
-        Each goes to the place with the fewest groups, or where it was before it was lost. While
-        that is down it waits, so that what runs together does so again.
+        Each goes to the place with the fewest tokens of those with room, or where it was before it
+        was lost. While that is down it waits, so that what runs together does so again.
         """
         chosen: list[tuple[int, int]] = []
-        anywhere: list[int] = []
-        for number in sorted(self._queued):
-            place = self._groups[number].place
-            if place is None:
-                anywhere.append(number)
-            elif self._is_up[place]:
-                chosen.append((number, place))
-                self._begin(number, place)
-        loads = [(self._loads[place], place) for place, is_up in enumerate(self._is_up) if is_up]
-        heapq.heapify(loads)
-        for number in anywhere if loads else ():
-            load, place = loads[0]
-            heapq.heapreplace(loads, (load + 1, place))
-            chosen.append((number, place))
-            self._begin(number, place)
+        for place, lost in list(self._queued_for.items()):
+            while lost and self._loads.takes_more(place):
+                chosen.append(self._begin(heapq.heappop(lost), place))
+            if not lost:
+                del self._queued_for[place]
+        while self._queued and (least := self._loads.least()) is not None:
+            chosen.append(self._begin(heapq.heappop(self._queued), least))
         return sorted(chosen)
 
     def finished(self, number: int) -> None:
         """A running group has its samples."""
         group = self._running(number)
         group.state = "ready"
-        self._loads[self.place_of(number)] -= 1
+        self._loads.end(self.place_of(number), group.tokens)
         self._ready.add(number)
         self._ready_by_version[group.version] += 1
 
     def failed(self, number: int) -> None:
         """A running group cannot be used: another may take its room."""
         group = self._running(number)
-        self._loads[self.place_of(number)] -= 1
+        self._loads.end(self.place_of(number), group.tokens)
         self._begun_by_version[group.version] -= 1
         del self._groups[number]
 
@@ -140,6 +151,17 @@ class RolloutScheduler:
             del self._groups[number]
         self._taken += self._batch_size
         return batch
+
+    def cancel_rest(self) -> list[int]:
+        """Give up all groups that are not taken: the numbers of those that were given up."""
+        rest = self.in_flight
+        for number in rest:
+            if self._groups[number].state != "queued":
+                self._stop(number)
+        self._groups.clear()
+        self._queued.clear()
+        self._queued_for.clear()
+        return rest
 
     def draw_again(self) -> None:
         """What was taken in this version is not what it will be trained on: make room for more.
@@ -165,25 +187,27 @@ class RolloutScheduler:
         if over_age and self._over_age == "wait":
             raise RuntimeError(f"groups {over_age} are older than max_staleness allows")
         for number in over_age:
-            self._queue_again(number)
+            self._stop(number)
             self._groups[number].place = None
+            heapq.heappush(self._queued, number)
         return sorted(over_age)
 
     def lost(self, place: int) -> list[int]:
         """A generator is gone: its groups, running or ready, are queued again for its place."""
-        self._is_up[place] = False
+        self._loads.set_up(place, is_up=False)
         lost = [
             number
             for number, group in self._groups.items()
             if group.state != "queued" and group.place == place
         ]
         for number in lost:
-            self._queue_again(number)
+            self._stop(number)
+            heapq.heappush(self._queued_for.setdefault(place, []), number)
         return sorted(lost)
 
     def restored(self, place: int) -> None:
         """A generator is back, with the present weights."""
-        self._is_up[place] = True
+        self._loads.set_up(place, is_up=True)
 
     def _may_take(self) -> bool:
         """Whether the oldest ready groups make a batch that leaves no later one too many.
@@ -193,8 +217,8 @@ class RolloutScheduler:
         """
         if len(self._ready) < self._batch_size:
             return False
-        if self._over_age == "drop":
-            return True
+        if self._over_age == "drop" or self._spare:
+            return True  # what is left is not trained on later
         begun = ready = 0
         for later in range(self._max_staleness + 1):
             version = self.version + later - self._max_staleness
@@ -204,20 +228,20 @@ class RolloutScheduler:
                 return False
         return True
 
-    def _begin(self, number: int, place: int) -> None:
+    def _begin(self, number: int, place: int) -> tuple[int, int]:
         group = self._groups[number]
         group.state, group.place, group.version = "running", place, self.version
-        self._loads[place] += 1
+        self._loads.give(place, group.tokens)
         self._begun_by_version[self.version] += 1
-        del self._queued[number]
+        return number, place
 
-    def _queue_again(self, number: int) -> None:
+    def _stop(self, number: int) -> None:
+        """A running or ready group is to be begun anew."""
         group = self._groups[number]
         if group.state == "running":
-            self._loads[self.place_of(number)] -= 1
+            self._loads.end(self.place_of(number), group.tokens)
         self._leave_begun(number)
         group.state = "queued"
-        self._queued[number] = None
 
     def _leave_begun(self, number: int) -> None:
         group = self._groups[number]

@@ -1,7 +1,7 @@
 """Starting and ending a run's workers."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import cast
 
@@ -62,6 +62,18 @@ class Workers:
         scorers = {"reference": self.reference, "critic": self.critic}
         sharing = [group for role, group in scorers.items() if group and role in config.guests]
         return Colocation(self.learner, self.generator, sharing, is_on=bool(config.guests))
+
+    @contextlib.contextmanager
+    def meanwhile(self, work: Callable[[], None]) -> Iterator[None]:
+        """Within the block, waits on all workers but generators do `work` again and again."""
+        groups = [group for role, group in self.by_role().items() if role != "generator"]
+        for group in groups:
+            group.meanwhile = work
+        try:
+            yield
+        finally:
+            for group in groups:
+                group.meanwhile = None
 
     def resident_mb(self) -> dict[str, float]:
         """Memory of each kind of role in MB: of the largest of its workers."""

@@ -164,13 +164,18 @@ METRICS: dict[str, Metric] = {
     ),
     "data/skipped": Metric("prompts", "prompts skipped as unusable, since the start", "down"),
     "data/taken": Metric(
-        "prompts", "prompts taken from the data: trained + filtered + in flight + failed", "none"
+        "prompts",
+        "prompts taken from the data: trained + filtered + cancelled + in flight + failed",
+        "none",
     ),
     "data/trained": Metric("prompts", "prompts trained on, since the start", "up"),
     "data/filtered": Metric(
         "prompts",
         "prompts left out by dynamic sampling or without any reward, since the start",
         "none",
+    ),
+    "data/cancelled": Metric(
+        "prompts", "prompts given up as the slowest of their step, since the start", "down"
     ),
     "data/failed": Metric("prompts", "prompts given up, since the start", "down"),
     "data/in_flight": Metric("prompts", "prompts being generated, scored or waiting", "none"),

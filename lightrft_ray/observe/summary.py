@@ -13,7 +13,7 @@ from lightrft_ray.observe.names import PHASES, ROLES, Record
 _REWARD_WINDOW = 10  # steps averaged at either end of the run
 _GROWTH_STEPS = 50
 _FEWEST_POINTS = 3  # of which a slope says anything
-_PROMPT_FATES = ("taken", "trained", "filtered", "failed", "in_flight", "skipped")
+_PROMPT_FATES = ("taken", "trained", "filtered", "cancelled", "failed", "in_flight", "skipped")
 
 
 class Summary(TypedDict):

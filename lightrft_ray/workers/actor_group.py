@@ -28,7 +28,7 @@ from lightrft_ray.config.errors import (
 Alarm = Callable[[], None]
 """Raises WorkerDied where a worker is lost without which no wait makes sense."""
 
-_ALARM_EVERY = 0.5  # s
+_ALARM_EVERY = 0.1  # s
 
 
 def wait_for(
@@ -100,7 +100,8 @@ class ActorGroup:
 
     `spawn` makes the actor of a place anew. `revive`, where it is set, has an actor that died
     replaced by one that can do the same work: then `collect` sends it what the other left undone.
-    `alarm`, where it is set, can end each wait on the group.
+    `alarm`, where it is set, can end each wait on the group; `meanwhile` is what the waiting one
+    does again and again, and must be short.
     """
 
     def __init__(
@@ -115,6 +116,7 @@ class ActorGroup:
         self.timeout = timeout
         self.revive: Callable[[int], None] | None = None
         self.alarm: Alarm | None = None
+        self.meanwhile: Callable[[], None] | None = None
         self._spawn = spawn
 
     def __len__(self) -> int:
@@ -135,7 +137,7 @@ class ActorGroup:
 
     def wait(self, references: Sequence[ObjectRef]) -> list[Any]:
         """Results of calls to this group, within its deadline."""
-        return wait_for(references, self.timeout, f"the {self.role} worker", self.alarm)
+        return self._wait_for(references, self.timeout)
 
     def send(self, place: int, method: str, *arguments: object) -> Call:
         """Call a method on the actor of a place."""
@@ -157,8 +159,7 @@ class ActorGroup:
     def _collect_one(self, call: Call, timeout: float) -> Any:
         while True:
             try:
-                who = f"the {self.role} worker"
-                return wait_for([call.reference], timeout, who, self.alarm)[0]
+                return self._wait_for([call.reference], timeout)[0]
             except InputsLost:
                 raise
             except WorkerDied:
@@ -166,6 +167,16 @@ class ActorGroup:
                     raise
                 self.replace(call)
                 call = self.send(call.place, call.method, *call.arguments)
+
+    def _wait_for(self, references: Sequence[ObjectRef], timeout: float) -> list[Any]:
+        has_more_to_do = self.alarm is not None or self.meanwhile is not None
+        alarm = self._look_around if has_more_to_do else None
+        return wait_for(references, timeout, f"the {self.role} worker", alarm)
+
+    def _look_around(self) -> None:
+        for each in (self.alarm, self.meanwhile):
+            if each is not None:
+                each()
 
     def replace(self, call: Call) -> None:
         """Have the actor replaced that died during a call, unless it has been since.

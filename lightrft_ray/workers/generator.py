@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     )
 
 
-@ray.remote
+# With Ray's default of 1000, a ping would wait for the prompts of a large asynchronous run.
+@ray.remote(max_concurrency=100_000)  # type: ignore[call-overload]
 class Generator:
     """Samples responses under the latest weights it was given; see `VllmEngine`."""
 

@@ -122,16 +122,15 @@ class VllmEngine:
 
         While the engine works, the `upcoming` prompts are made ready for a later call.
 
-        In a synchronous run the engine is held until it has all requests, and gets them in order:
-        which sequences it batches together, and with that the last bit of every number, is the same
-        in every run. In others it works on older requests meanwhile. When the call is cancelled,
+        In lockstep the engine is held until it has all requests, and gets them in order: which
+        sequences it batches together, and with that the last bit of every number, is the same in
+        every run. In other runs it works on older requests meanwhile. When the call is cancelled,
         the engine drops its requests.
         """
         rendered = await asyncio.gather(*(self._render(task) for task in tasks))
         names = [self._new_name() for _ in rendered]
-        is_synchronous = self._config.rollout.max_staleness == 0
         try:
-            async with self.weights.held() if is_synchronous else nullcontext():
+            async with self.weights.held() if self._config.rollout.in_lockstep else nullcontext():
                 pending = [
                     each
                     if isinstance(each, SkippedPrompt)

@@ -34,6 +34,11 @@ CONTRADICTIONS: dict[str, tuple[Tree, tuple[str, ...], Tree]] = {
         ("rollout.dynamic_sampling", "rollout.max_staleness to 0"),
         {"rollout": {"max_staleness": 0, "dynamic_sampling": True}},
     ),
+    "cancelling what goes on": (
+        {"rollout": {"max_staleness": 1, "over_sample_rate": 0.25}},
+        ("rollout.over_sample_rate to 0", "rollout.max_staleness to 0"),
+        {"rollout": {"max_staleness": 0, "over_sample_rate": 0.25}},
+    ),
     "other weights for evaluation": (
         {"rollout": {"max_staleness": 1}, **AVERAGE},
         ("evaluation.eval_ema to false", "rollout.max_staleness to 0"),

@@ -14,16 +14,17 @@ from lightrft_ray.driver.rollout import PromptAccount, pass_rates
 from lightrft_ray.observe.names import METRICS
 
 
-@given(counts=st.lists(st.integers(0, 1000), min_size=4, max_size=4))
+@given(counts=st.lists(st.integers(0, 1000), min_size=5, max_size=5))
 def test_every_prompt_that_was_taken_is_somewhere(counts: list[int]) -> None:
-    trained, filtered, failed, under_way = counts
-    account = PromptAccount(sum(counts), trained, filtered, failed)
+    trained, filtered, failed, cancelled, under_way = counts
+    account = PromptAccount(sum(counts), trained, filtered, failed, cancelled)
     assert account.in_flight == under_way
     assert account.as_record() == {
         "data/taken": sum(counts),
         "data/trained": trained,
         "data/filtered": filtered,
         "data/failed": failed,
+        "data/cancelled": cancelled,
         "data/in_flight": under_way,
     }
 

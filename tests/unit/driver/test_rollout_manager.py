@@ -30,6 +30,7 @@ class Generators:
         self._bad = set(bad)
         self.jobs: dict[int, tuple[int, Sequence[PromptTask]]] = {}
         self.upcoming: dict[int, list[str]] = {}
+        self.ended: list[int] = []  # those that can be told without waiting
         self.stalled: set[str] = set()
         self.dead: set[int] = set()
         self.replaced: list[int] = []
@@ -50,7 +51,7 @@ class Generators:
 
     def wait(self, *, at_least_one: bool) -> list[int]:
         if not at_least_one:
-            return []
+            return [job for job in self.ended if job in self.jobs]
         for job, (place, tasks) in self.jobs.items():
             if place in self.dead or not self.stalled & {task.prompt.id for task in tasks}:
                 return [job]
@@ -78,13 +79,14 @@ class Generators:
         return RolloutGroup(task, np.array([1]), None, group.samples)
 
 
-def _config(staleness: int, over_age: str = "wait", steps: int = 9) -> RunConfig:
+def _config(staleness: int, over_age: str = "wait", steps: int = 9, **rollout: object) -> RunConfig:
     return RunConfig.model_validate(
         {
             "rollout": {
                 "rollout_batch_size": 2,
                 "max_staleness": staleness,
                 "over_age": over_age,
+                **rollout,
             },
             "data": {"max_bad_fraction": 0.5},
             "trainer": {"num_steps": steps, "train_batch_size": 16, "micro_train_batch_size": 8},
@@ -93,9 +95,13 @@ def _config(staleness: int, over_age: str = "wait", steps: int = 9) -> RunConfig
 
 
 def _manager(
-    generators: Generators, staleness: int, over_age: str = "wait", steps: int = 9
+    generators: Generators,
+    staleness: int,
+    over_age: str = "wait",
+    steps: int = 9,
+    **rollout: object,
 ) -> RolloutManager:
-    config = _config(staleness, over_age, steps)
+    config = _config(staleness, over_age, steps, **rollout)
     return RolloutManager(config, PromptSource(PROMPTS, config.seed), generators)
 
 
@@ -144,6 +150,49 @@ def test_prompts_of_coming_steps_are_given_out_when_there_are_new_weights() -> N
     assert seen == _order()[:6]
     assert (manager.account.taken, manager.account.in_flight) == (6, 0)
     assert generators.jobs == {}
+
+
+def test_generators_get_more_as_they_have_room_while_others_are_waited_for() -> None:
+    """Two prompts of 8 samples are twice the 8 sequences that a generator decodes at once."""
+    generators = Generators(1)
+    manager = _manager(generators, 2, vllm_max_num_seqs=8)
+    manager.published(0)
+    assert list(generators.jobs) == [1, 2]
+    manager.attend()
+    assert list(generators.jobs) == [1, 2]
+    generators.ended.append(2)
+    manager.attend()
+    assert list(generators.jobs) == [1, 3]
+    assert manager.account.in_flight == 6  # whether given out or not
+
+
+def test_attending_leaves_the_dead_to_the_next_batch() -> None:
+    generators = Generators(2)
+    manager = _manager(generators, 1)
+    manager.published(0)
+    generators.dead.add(0)
+    generators.ended.append(1)
+    manager.attend()
+    assert generators.replaced == []
+    manager.next_batch()
+    assert generators.replaced == [0]
+
+
+def test_the_slowest_are_cancelled_and_counted_where_more_are_sampled() -> None:
+    generators = Generators(2)
+    manager = _manager(generators, 0, over_sample_rate=0.6)
+    slow = _order()[1]
+    generators.stalled.add(slow)
+    manager.published(0)
+    assert _ids(manager.next_batch()) == [_order()[0], _order()[2]]
+    assert generators.jobs == {}
+    account = manager.account
+    assert (account.taken, account.cancelled, account.in_flight) == (4, 2, 2)
+    account.trained += 2
+    manager.published(1)
+    assert manager.state_dict()["in_flight"] == []
+    assert _ids(manager.next_batch()) == _order()[4:6]
+    assert (account.taken, account.cancelled, account.in_flight) == (8, 4, 2)
 
 
 @pytest.mark.parametrize("staleness", [0, 1])

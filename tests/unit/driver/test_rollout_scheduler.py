@@ -24,6 +24,8 @@ def _scheduler(
     places: int = 2,
     over_age: OverAge = "wait",
     last_version: int | None = None,
+    room: int | None = None,
+    spare: int = 0,
 ) -> RolloutScheduler:
     return RolloutScheduler(
         batch_size=batch,
@@ -31,6 +33,8 @@ def _scheduler(
         places=places,
         over_age=over_age,
         last_version=last_version,
+        room=room,
+        spare=spare,
     )
 
 
@@ -123,6 +127,78 @@ def test_work_goes_to_the_generator_with_the_least() -> None:
     assert _fill(scheduler) == [(6, 1), (7, 1), (8, 2)]
 
 
+def test_work_goes_to_the_generator_with_the_fewest_tokens() -> None:
+    scheduler = _scheduler(batch=6, k=0)
+    for tokens in (50, 10, 20, 20, 10, 1):
+        scheduler.add(tokens)
+    # 50 | 10 + 20 + 20 are given out before the loads are equal; then the first place is next.
+    assert by_place(scheduler.assign()) == {0: [0, 4], 1: [1, 2, 3, 5]}
+    _finish(scheduler, 0)
+    scheduler.failed(1)
+    assert scheduler.add(5) == 6
+    assert scheduler.assign() == [(6, 0)]  # 10 tokens are left there, and 41 at the other
+
+
+def test_a_generator_gets_no_more_than_it_has_room_for() -> None:
+    scheduler = _scheduler(batch=5, k=0, room=2)
+    assert _fill(scheduler) == [(0, 0), (1, 1), (2, 0), (3, 1)]
+    assert scheduler.assign() == []
+    _finish(scheduler, 3)
+    assert scheduler.assign() == [(4, 1)]
+
+
+def test_what_a_lost_generator_had_is_begun_anew_as_it_has_room() -> None:
+    scheduler = _scheduler(batch=3, k=0, places=1, room=1)
+    for number in range(2):
+        assert _fill(scheduler) == [(number, 0)]
+        _finish(scheduler, number)
+    assert scheduler.lost(0) == [0, 1]
+    scheduler.restored(0)
+    for number in range(3):
+        assert scheduler.assign() == [(number, 0)]
+        _finish(scheduler, number)
+    assert scheduler.take() == [0, 1, 2]
+
+
+def test_spare_groups_are_begun_and_the_slowest_given_up() -> None:
+    scheduler = _scheduler(batch=2, k=0, places=1, room=3, spare=2)
+    assert _fill(scheduler) == [(0, 0), (1, 0), (2, 0)]
+    _finish(scheduler, 2, 0)
+    assert scheduler.assign() == [(3, 0)]
+    assert scheduler.take() == [0, 2]
+    assert scheduler.cancel_rest() == [1, 3]
+    assert (scheduler.in_flight, scheduler.wanted()) == ([], 0)
+    scheduler.draw_again()
+    assert _fill(scheduler) == [(4, 0), (5, 0), (6, 0)]  # nothing is left of what was given up
+    scheduler.cancel_rest()
+    scheduler.published(1)
+    assert scheduler.wanted() == 4
+    with pytest.raises(ValueError, match="max_staleness 0"):
+        _scheduler(k=1, spare=1)
+
+
+def test_many_generators_are_served_by_load() -> None:
+    """The ranking is made anew now and then; it never forgets a place."""
+    chance = random.Random(1)
+    scheduler = _scheduler(batch=40, k=0, places=20, room=3)
+    running: dict[int, tuple[int, int]] = {}
+    tokens_of = [0] * 20
+    for _ in range(500):
+        tokens = chance.randrange(1, 100)
+        number = scheduler.add(tokens)
+        counts = Counter(place for place, _ in running.values())
+        fewest = min(tokens_of[place] for place in range(20) if counts[place] < 3)
+        ((given, place),) = scheduler.assign()
+        assert given == number and tokens_of[place] == fewest
+        running[number] = place, tokens
+        tokens_of[place] += tokens
+        while len(running) > 50:
+            ended = chance.choice(list(running))
+            scheduler.failed(ended)
+            place, tokens = running.pop(ended)
+            tokens_of[place] -= tokens
+
+
 def test_a_lost_generators_groups_wait_for_it_and_take_the_present_weights() -> None:
     scheduler = _scheduler(batch=2, k=1)
     _fill(scheduler)
@@ -167,19 +243,30 @@ def test_impossible_news_are_errors() -> None:
 class Pipeline:
     """A scheduler, the weights of its generators, and what became of every group."""
 
-    def __init__(self, batch: int, k: int, places: int, over_age: OverAge) -> None:
-        self.batch, self.k = batch, k
-        self.scheduler = _scheduler(batch=batch, k=k, places=places, over_age=over_age)
+    def __init__(
+        self,
+        *,
+        batch: int,
+        k: int,
+        places: int,
+        over_age: OverAge,
+        room: int | None = None,
+        spare: int = 0,
+    ) -> None:
+        self.batch, self.k, self.room, self.spare = batch, k, room, spare
+        self.scheduler = _scheduler(
+            batch=batch, k=k, places=places, over_age=over_age, room=room, spare=spare
+        )
         self.down: set[int] = set()
         self.running: dict[int, tuple[int, int]] = {}  # group -> place, version
         self.ready: dict[int, tuple[int, int]] = {}
-        self.added = self.trained = self.failed = self.steps = 0
+        self.added = self.trained = self.failed = self.cancelled = self.steps = 0
         self.stalest = 0
         self.fill()
 
     def fill(self) -> None:
         for _ in range(self.scheduler.wanted()):
-            self.scheduler.add()
+            self.scheduler.add(1 + self.added % 7)
             self.added += 1
         for number, place in self.scheduler.assign():
             assert place not in self.down
@@ -219,6 +306,10 @@ class Pipeline:
         self.stalest = max(self.stalest, *(version - each for each in begun))
         self.trained += len(batch)
         self.steps += 1
+        if self.spare:
+            rest = self.scheduler.cancel_rest()
+            self.cancelled += len(rest)
+            self._forget(rest)
         self._forget(self.scheduler.published(version + 1))
         self.fill()
         return True
@@ -227,14 +318,19 @@ class Pipeline:
         """With all generators up and all groups finished, nothing is waited for."""
         for place in sorted(self.down):
             self.restore(place)
-        for number in list(self.running):
-            self.finish(number)
+        while self.running:
+            for number in list(self.running):
+                self.finish(number)
+            self.fill()
         assert self.train()
 
     def check(self) -> None:
         under_way = self.scheduler.in_flight
-        assert self.added == self.trained + self.failed + len(under_way)
-        assert len(under_way) <= (self.k + 1) * self.batch
+        ended = self.trained + self.failed + self.cancelled
+        assert self.added == ended + len(under_way)
+        assert len(under_way) <= (self.k + 1) * self.batch + self.spare
+        by_place = Counter(place for place, _ in self.running.values())
+        assert self.room is None or max(by_place.values(), default=0) <= self.room
         assert {*self.running, *self.ready} <= {*under_way}
         assert self.stalest <= self.k
 
@@ -252,10 +348,21 @@ class PipelineMachine(RuleBasedStateMachine):
         k=st.integers(0, 3),
         places=st.integers(1, 3),
         over_age=st.sampled_from(["wait", "drop"]),
+        room=st.none() | st.integers(1, 3),
+        spare=st.integers(0, 2),
     )
-    def begin(self, batch: int, k: int, places: int, over_age: OverAge) -> None:
+    def begin(
+        self, *, batch: int, k: int, places: int, over_age: OverAge, room: int | None, spare: int
+    ) -> None:
         self.places = places
-        self.pipeline = Pipeline(batch, k, places, over_age)
+        self.pipeline = Pipeline(
+            batch=batch,
+            k=k,
+            places=places,
+            over_age=over_age,
+            room=room,
+            spare=0 if k else spare,
+        )
 
     @precondition(lambda self: self.pipeline.running)
     @rule(data=st.data())
@@ -295,7 +402,8 @@ TestPipeline.settings = settings(max_examples=60, stateful_step_count=40, deadli
 def test_ten_thousand_steps_of_stalls_deaths_and_restarts(k: int, over_age: OverAge) -> None:
     """Groups stall when they are never the one that finishes; 10,000 steps over all cases."""
     chance = random.Random(k)
-    pipeline = Pipeline(batch=4, k=k, places=3, over_age=over_age)
+    spare = 1 if k == 0 else 0
+    pipeline = Pipeline(batch=4, k=k, places=3, over_age=over_age, room=4, spare=spare)
     stalled: set[int] = set()
     while pipeline.steps < 1250:
         _happen(pipeline, chance, stalled)
