@@ -12,8 +12,7 @@ from transformers import PretrainedConfig
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.reward_sources import RewardModelConfig
-from lightrft_ray.data.embedded import is_embedded
-from lightrft_ray.data.tiny_vlm import tiny_qwen_vl_config
+from lightrft_ray.data.embedded import embedded_config, is_embedded
 from lightrft_ray.driver.model_checks import check_tensor_parallel
 from lightrft_ray.driver.placement import reward_model_role
 from lightrft_ray.driver.plan_memory import (
@@ -273,7 +272,7 @@ class RoleEstimator:
 
 def _config_of(config: RunConfig, path: str, setting: str) -> PretrainedConfig:
     if is_embedded(path):
-        return tiny_qwen_vl_config()
+        return embedded_config(path)
     found = planned_config(model_source(config, path), setting)
     found.dtype = torch.float32 if config.model.dtype == "float32" else torch.bfloat16
     return found
