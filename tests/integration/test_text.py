@@ -48,7 +48,7 @@ def test_it_learns(trained: Path) -> None:
 
 
 def test_actor_language_answers_as_the_run_evaluated(trained: Path) -> None:
-    """The same policy in plain PyTorch: its greedy answers to the held-out questions are as good."""
+    """The same policy in plain PyTorch is right as often, decoded greedily."""
     actor = ActorLanguage(str(trained / "hf_checkpoint"), bf16=False)
     tokenizer = AutoTokenizer.from_pretrained(trained / "hf_checkpoint")
     encoder = PromptEncoder(tokenizer, None, prompt_max_len=256)
