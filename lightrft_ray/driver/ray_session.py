@@ -60,8 +60,8 @@ def _connect(address: str) -> None:
     scheme, is_url, _ = address.partition("://")
     if is_url:
         raise UserError(
-            f"{_ADDRESS}={address} is the address of {_SERVERS.get(scheme, 'no Ray cluster')}: give "
-            "HOST:6379, that of the head itself, or submit the run with `ray job submit`"
+            f"{_ADDRESS}={address} is the address of {_SERVERS.get(scheme, 'no Ray cluster')}: "
+            "give HOST:6379, that of the head itself, or submit the run with `ray job submit`"
         )
     try:
         _check_somebody_listens(address)
