@@ -1,5 +1,6 @@
 """Runs on a cluster that somebody else started, with token authentication as Ray has it."""
 
+import json
 import os
 import secrets
 import socket
@@ -70,12 +71,30 @@ class Cluster:
         """Run a `ray job` command."""
         return self.ray("job", verb, "--address", f"http://127.0.0.1:{self.dashboard}", *words)
 
+    def follow(self, submission: str) -> subprocess.Popen[str]:
+        """Follow the log of a job that runs."""
+        address = f"http://127.0.0.1:{self.dashboard}"
+        return subprocess.Popen(
+            ["ray", "job", "logs", "--follow", "--address", address, submission],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.environment,
+        )
+
     def wait_until_up(self) -> None:
         """Return when a job has run: the agent that starts jobs comes after the job server."""
         deadline = time.monotonic() + 60
         while self.job("submit", "--", "true").returncode != 0:
             assert time.monotonic() < deadline, "the cluster did not come up"
             time.sleep(1)
+
+    def actors(self) -> set[str]:
+        """Classes of the actors that live, as Ray's state API has them."""
+        server = f"http://127.0.0.1:{self.dashboard}"
+        words = ("--address", server, "--filter", "state=ALIVE", "--format", "json")
+        listed = json.loads(self.ray("list", "actors", *words).stdout)
+        return {actor["class_name"] for actor in listed} - {"JobSupervisor"}
 
     def engines(self) -> list[psutil.Process]:
         """The processes of vLLM engines that run in the cluster."""
@@ -105,16 +124,6 @@ def _entry_point(output_dir: Path, **options: object) -> list[str]:
     return ["python", "launch/ppo_vl.py", *rest]
 
 
-def test_a_submitted_job_trains(cluster: Cluster, tmp_path: Path) -> None:
-    words = _entry_point(tmp_path / "run", num_steps=2)
-    result = cluster.job("submit", "--working-dir", ".", "--", *words)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "step 2/2" in " ".join(result.stdout.split())
-    assert "succeeded" in result.stdout
-    assert len(metrics(tmp_path / "run")) == 3
-    assert (tmp_path / "run" / "hf_checkpoint" / "model.safetensors").is_file()
-
-
 @pytest.mark.slow
 def test_ray_address_names_the_cluster_to_run_on(cluster: Cluster, tmp_path: Path) -> None:
     """The run uses the cluster, and leaves it and nothing in it behind."""
@@ -132,24 +141,42 @@ def test_ray_address_names_the_cluster_to_run_on(cluster: Cluster, tmp_path: Pat
     assert_all_gone(cluster.engines())
 
 
-def test_a_stopped_job_leaves_no_worker(cluster: Cluster, tmp_path: Path) -> None:
+def _submit(
+    cluster: Cluster, output_dir: Path, *words: str, **options: object
+) -> subprocess.CompletedProcess[str]:
+    """Submit the main job as README and cluster/README say."""
+    about = ["--runtime-env", "cluster/runtime_env.yaml", "--working-dir", "."]
+    return cluster.job("submit", *about, *words, "--", *_entry_point(output_dir, **options))
+
+
+def test_a_job_is_followed_stopped_and_submitted_again(cluster: Cluster, tmp_path: Path) -> None:
+    """It ends in order, leaves a checkpoint and no worker; the next one goes on from there."""
     output = tmp_path / "run"
-    submitted = cluster.job(
-        "submit",
-        "--no-wait",
-        "--submission-id=to-be-stopped",
-        "--working-dir",
-        ".",
-        "--",
-        *_entry_point(output, num_steps=500),
-    )
+    about = ["--no-wait", "--submission-id=first", '--metadata-json={"owner": "someone"}']
+    submitted = _submit(cluster, output, *about, num_steps=500)
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    following = cluster.follow("first")
     _wait_for_steps(output, 1)
     engines = cluster.engines()
     assert engines
-    stopped = cluster.job("stop", "to-be-stopped")
+    assert cluster.actors() == {"Generator", "PolicyLearner", "RewardWorker"}
+    stopped = cluster.job("stop", "first")
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+    log, _ = following.communicate(timeout=TIMEOUT)
+    last = int(metrics(output)[-1]["step"])
+    assert f"saved after step {last}" in " ".join(log.split())
     assert_all_gone(engines, within=20)
+    jobs = cluster.job("list").stdout
+    assert "'owner': 'someone'" in jobs
+    assert "JobStatus.STOPPED" in jobs
+    result = _submit(cluster, output, num_steps=last + 1, resume="auto")
+    text = " ".join(result.stdout.split())
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"resumed from {output}/checkpoints/step_{last}" in text
+    assert f"step {last + 1}/{last + 1}" in text
+    assert "succeeded" in text
+    assert [record["step"] for record in metrics(output)] == [*range(last + 2)]
+    assert (output / "hf_checkpoint" / "model.safetensors").is_file()
 
 
 def _wait_for_steps(output: Path, count: int) -> None:
