@@ -2,9 +2,11 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, NonNegativeInt, PositiveInt, model_validator
 
-from lightrft_ray.config.fields import NonEmptyStr, Section
+from lightrft_ray.config.fields import NonEmptyStr, Section, reject_changed
+
+LoraDropout = Annotated[float, Field(ge=0, lt=1)]
 
 
 class ModelConfig(Section):
@@ -32,6 +34,29 @@ class ModelConfig(Section):
     """The same for the token embeddings, and with them for an output head that is tied to them."""
     freeze_patterns: Annotated[tuple[NonEmptyStr, ...], Field(strict=False)] = ()
     """The same for parameters of the policy by name, in which * stands for anything."""
+
+    lora_rank: NonNegativeInt = 0
+    """Rank of adapters, which alone train of the policy (0: its own weights train)."""
+    lora_alpha: PositiveInt = 16
+    """Adapters count lora_alpha / lora_rank times (lora_rank > 0 only)."""
+    lora_dropout: LoraDropout = 0.0
+    """Share of an adapter's inputs that are left out in training (lora_rank > 0 only)."""
+    target_modules: Annotated[tuple[NonEmptyStr, ...], Field(strict=False)] | None = None
+    """Ends of names of layers that get adapters (null: all linear ones of the language model)."""
+
+    @model_validator(mode="after")
+    def _adapters_alone_train(self) -> Self:
+        if self.lora_rank == 0:
+            for name in ("lora_alpha", "lora_dropout", "target_modules"):
+                reject_changed(
+                    self, f"model.{name}", "model.lora_rank 0", "model.lora_rank to 1 or more"
+                )
+        elif self.freeze_patterns:
+            raise ValueError(
+                f"model.freeze_patterns do nothing with model.lora_rank {self.lora_rank}, which "
+                "trains adapters alone: leave the patterns out, or set model.lora_rank to 0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _flash_attention_needs_half_precision(self) -> Self:

@@ -37,6 +37,8 @@ class PlacementConfig(Section):
     """How Ray spreads a role over nodes (PACK where none is named)."""
     placement_timeout: PositiveFloat = 60
     """Seconds to wait for the cluster to provide the processes and GPUs."""
+    colocate: Literal["none", "learner_generator", "all"] = "none"
+    """Have generators (all: reference and critic, too) take turns with the learner on its GPUs."""
     cpu_threads_per_worker: PositiveInt = 2
     """PyTorch threads of each CPU process."""
 

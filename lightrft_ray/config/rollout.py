@@ -39,6 +39,8 @@ class RolloutConfig(Section):
     """Share of a GPU's memory that a generator takes (GPU only)."""
     vllm_max_num_seqs: PositiveInt = 256
     """Sequences that a generator decodes at once."""
+    vllm_dtype: Literal["float32", "bfloat16"] | None = None
+    """Parameter type of the generators; learners convert what they publish (null: model.dtype)."""
     vllm_enforce_eager: bool = True
     """Decode without CUDA graphs and compilation."""
     vllm_kv_cache_gb: PositiveInt = 1

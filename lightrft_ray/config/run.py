@@ -5,7 +5,7 @@ CPU. The string below a setting is its text in `--help`. A leaf name is unique o
 `--n_samples_per_prompt` means the same as `--rollout.n_samples_per_prompt`.
 """
 
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import NonNegativeInt, model_validator
 
@@ -32,6 +32,7 @@ from lightrft_ray.config.checks import (
     check_train_batch,
     check_warmup,
 )
+from lightrft_ray.config.colocation_checks import check_colocation
 from lightrft_ray.config.data import DataConfig
 from lightrft_ray.config.evaluation import EvaluationConfig
 from lightrft_ray.config.fields import NonEmptyStr, Section
@@ -45,6 +46,7 @@ from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.secrets import refuse_passwords
 from lightrft_ray.config.staleness_checks import check_staleness
 from lightrft_ray.config.sync import SyncConfig
+from lightrft_ray.config.sync_checks import check_lora_sync, check_transport
 from lightrft_ray.config.trainer import TrainerConfig
 
 
@@ -80,6 +82,11 @@ class RunConfig(Section):
         return self.checkpoint.ckpt_path or f"{self.output_dir.rstrip('/')}/checkpoints"
 
     @property
+    def generator_dtype(self) -> Literal["float32", "bfloat16"]:
+        """`rollout.vllm_dtype` with its default filled in."""
+        return self.rollout.vllm_dtype or self.model.dtype
+
+    @property
     def learner_ranks(self) -> int:
         """Data-parallel learner processes: one a GPU, or the CPU processes where there is none."""
         placement = self.placement
@@ -113,6 +120,16 @@ class RunConfig(Section):
         }
         used = {role for role, is_used in optional.items() if is_used}
         return frozenset({"learner", "generator", "reward"} | used)
+
+    @property
+    def guests(self) -> frozenset[str]:
+        """Kinds of workers that take turns with the learner on its devices."""
+        kinds = {
+            "none": set[str](),
+            "learner_generator": {"generator"},
+            "all": {"generator", "reference", "critic"},
+        }
+        return self.roles & kinds[self.placement.colocate]
 
     @property
     def samples_per_step(self) -> int:
@@ -165,6 +182,9 @@ class RunConfig(Section):
         check_warmup(self.trainer, self.optimizer_steps)
         check_evaluated_average(self.evaluation, self.trainer)
         refuse_passwords(self.model_dump())
+        check_lora_sync(self.sync, self.model)
+        check_transport(self.sync, self.placement)
+        check_colocation(self.placement, self.rollout, self.trainer, self.evaluation, self.guests)
         check_staleness(self.rollout, self.algorithm, self.evaluation)
         if self.overwrite_output:
             check_resuming(self.checkpoint)

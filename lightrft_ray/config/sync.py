@@ -10,8 +10,10 @@ from lightrft_ray.config.fields import Section
 class SyncConfig(Section):
     """Publication of weights from the learners to the generators."""
 
-    transport: Literal["object_store"] = "object_store"
-    """How weights travel: through the Ray object store."""
+    transport: Literal["object_store", "nccl", "ipc"] = "object_store"
+    """How weights travel: through Ray's object store, between GPUs, or (ipc) within shared GPUs."""
+    lora_sync: Literal["merged", "adapter"] = "merged"
+    """Publish adapters merged into the weights, or alone, for vLLM to add (model.lora_rank > 0)."""
     bucket_mb: PositiveInt = 256
     """Size of one bucket of weights in MB."""
     publish_timeout: PositiveFloat = 120

@@ -72,6 +72,7 @@ class TrainingLoop:
         self._scorer = Scorer(config, workers)
         self._selection = RewardSelection(config, self._rollouts, self._scorer)
         self._assembler = Assembler(config)
+        self._colocation = workers.colocation(config)
         self._updater = Updater(config, workers, inputs.demonstrations)
         self.publisher = WeightPublisher(
             config,
@@ -79,6 +80,7 @@ class TrainingLoop:
             workers.generator,
             inputs.train_prompts,
             (*inputs.canary_answer, inputs.stop_token_id),
+            colocation=self._colocation,
         )
         self._evaluator = Evaluator(config, inputs, workers.generator, workers.reward)
         self._samples = 0
@@ -105,6 +107,7 @@ class TrainingLoop:
 
     def _start(self, report: Callable[[Record], None], resumed: Checkpoint | None) -> None:
         watch = Stopwatch()
+        self._colocation.to_learner()
         if resumed is not None:
             self.load_state_dict(self._checkpointer.restore(resumed))
             self._publish(watch)
@@ -120,6 +123,7 @@ class TrainingLoop:
         watch = Stopwatch()
         with watch.phase("generate"):
             batch, rewards, drawn = self._next_batch()
+            self._colocation.to_learner()
         with watch.phase("score"):
             scores = self._scorer.score(batch, rewards)
         with self._interruption.shielded():

@@ -7,8 +7,7 @@ from transformers import PretrainedConfig
 from lightrft_ray.config import RunConfig, UserError
 from lightrft_ray.data.processing import Processor, PromptEncoder, tokenizer_of
 from lightrft_ray.data.prompts import Prompt
-from lightrft_ray.models.families import check_rows_of_many
-from lightrft_ray.models.freezing import Freezing, freeze
+from lightrft_ray.models.families import WITHOUT_ADAPTERS, check_rows_of_many
 from lightrft_ray.models.loading import (
     load_config,
     policy_without_weights,
@@ -16,6 +15,7 @@ from lightrft_ray.models.loading import (
     sees_videos,
 )
 from lightrft_ray.models.positions import position_rule
+from lightrft_ray.models.trained_part import leave_to_train, trains_all
 from lightrft_ray.models.vocabulary import check_vocabulary
 from lightrft_ray.workers.devices import model_source
 
@@ -81,11 +81,21 @@ def check_tokens(
         check_vocabulary(f"{name} {paths[name]}", config, tokenizer_of(processor), used)
 
 
-def check_freezing(config: RunConfig) -> None:
-    """Raise UserError where something is frozen that the policy has not, before it is loaded."""
-    freezing = Freezing.of_policy(config.model)
-    if freezing != Freezing():
-        freeze(policy_without_weights(model_source(config, config.model.pretrain)), freezing)
+def check_trained_part(config: RunConfig) -> None:
+    """Raise UserError where parts are frozen, or layers get adapters, that the policy has not."""
+    if not trains_all(config.model):
+        policy = policy_without_weights(model_source(config, config.model.pretrain))
+        leave_to_train(policy, config.model, config.seed)
+
+
+def check_adapters(config: RunConfig, policy: PretrainedConfig) -> None:
+    """Raise UserError where generators are to load adapters that vLLM cannot load."""
+    if config.sync.lora_sync == "adapter" and policy.model_type in WITHOUT_ADAPTERS:
+        raise UserError(
+            f"sync.lora_sync adapter: vLLM loads no adapters for models of the family "
+            f"{policy.model_type!r} (model.pretrain {config.model.pretrain}): set sync.lora_sync "
+            "to merged"
+        )
 
 
 def check_layout(config: RunConfig, configs: Mapping[str, PretrainedConfig]) -> None:

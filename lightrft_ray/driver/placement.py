@@ -57,7 +57,47 @@ def role_demands(config: RunConfig) -> list[RoleDemand]:
     if config.uses_critic:
         critic = (place.critic_num_nodes, place.critic_num_gpus_per_node)
         demands.append(_on_nodes("critic", *critic, place.cpu_learner_ranks))
-    return [_as_configured(demand, place) for demand in demands]
+    configured = [_as_configured(demand, place) for demand in demands]
+    return _with_guests(configured, shares_of_hosts(config))
+
+
+def shares_of_hosts(config: RunConfig) -> dict[str, RoleDemand]:
+    """With `placement.colocate`, what each process takes of the learner's bundles, by role.
+
+    Guests have a CPU of their own and no GPU: they are shown the learner's. Empty without.
+    """
+    place = config.placement
+    if not config.guests:
+        return {}
+    gpus = place.actor_num_gpus_per_node
+    learner = _as_configured(
+        _on_nodes("learner", place.actor_num_nodes, gpus, place.cpu_learner_ranks), place
+    )
+    cpu = _CPU_OF_GPU_WORKER if gpus else _CPU_OF_CPU_WORKER
+    shares = {"learner": learner}
+    for role in sorted(config.guests):
+        width = config.rollout.vllm_tensor_parallel_size if role == "generator" else 1
+        count = learner.processes_per_bundle // width
+        bundles = ({"CPU": cpu * count},) * len(learner.bundles)
+        shares[role] = RoleDemand(role, bundles, count)
+    return shares
+
+
+def _with_guests(
+    demands: Sequence[RoleDemand], shares: Mapping[str, RoleDemand]
+) -> list[RoleDemand]:
+    """The demands without those of guests, which the learner's bundles have room for."""
+    if not shares:
+        return list(demands)
+    cpus = exact_sum(share.bundles[0]["CPU"] for share in shares.values())
+    hosts = []
+    for demand in demands:
+        if demand.role == "learner":
+            roomy = tuple(bundle | {"CPU": cpus} for bundle in demand.bundles)
+            hosts.append(replace(demand, bundles=roomy))
+        elif demand.role not in shares:
+            hosts.append(demand)
+    return hosts
 
 
 def _on_nodes(role: str, nodes: int, gpus_per_node: int, cpu_processes: int) -> RoleDemand:

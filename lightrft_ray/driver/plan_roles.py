@@ -35,7 +35,8 @@ from lightrft_ray.models.architectures import (
 )
 from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.model_shape import ModelShape, shape_of
-from lightrft_ray.sync.weight_source import unpublished_names
+from lightrft_ray.models.trained_part import leave_to_train
+from lightrft_ray.sync.weight_source import published_numel
 from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.judge_settings import engine_config
 from lightrft_ray.workers.sequence_limits import cpu_batched_tokens
@@ -101,11 +102,10 @@ class RoleEstimator:
         found = _config_of(config, config.model.pretrain, "model.pretrain")
         check_tensor_parallel(config, found)
         policy = weightless_policy(found)
-        freeze(policy, Freezing.of_policy(config.model))
+        leave_to_train(policy, config.model, config.seed)
         self.policy = shape_of(policy)
-        left_out = unpublished_names(policy)
-        published = sum(p.numel() for name, p in policy.named_parameters() if name not in left_out)
-        self.published_bytes = float(published * self._itemsize)
+        published = published_numel(policy, adapters_alone=config.sync.lora_sync == "adapter")
+        self.published_bytes = float(published * _ITEMSIZE[config.generator_dtype])
         self._prompt = lengths.prompt or config.data.prompt_max_len
         self._response = lengths.response or config.rollout.generate_max_len
         images = self._prompt if lengths.images is None else lengths.images
@@ -124,7 +124,9 @@ class RoleEstimator:
         if not self._config.placement.vllm_use_gpu:
             return None
         per_token = kv_bytes_per_token(
-            self.policy.language, self._itemsize, self._config.rollout.vllm_tensor_parallel_size
+            self.policy.language,
+            _ITEMSIZE[self._config.generator_dtype],
+            self._config.rollout.vllm_tensor_parallel_size,
         )
         return self.generator().memory.held["KV cache"] / per_token
 
@@ -206,7 +208,7 @@ class RoleEstimator:
         """Of a vLLM engine that `config` sets up, and that gets `published` bytes of weights."""
         rollout = config.rollout
         shards = rollout.vllm_tensor_parallel_size
-        weights = float(shape.parameters * _ITEMSIZE[config.model.dtype])
+        weights = float(shape.parameters * _ITEMSIZE[config.generator_dtype])
         if not config.placement.vllm_use_gpu:
             return RolePlan(role, "CPU", self._engine_on_cpu(config, shape, weights, published))
         held = {

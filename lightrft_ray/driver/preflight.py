@@ -23,11 +23,12 @@ from lightrft_ray.data.reading import ReadSource
 from lightrft_ray.data.run_prompts import joined, read_rules, read_sources
 from lightrft_ray.data.task_files import TaskFiles
 from lightrft_ray.driver.model_checks import (
-    check_freezing,
+    check_adapters,
     check_layout,
     check_sight,
     check_tensor_parallel,
     check_tokens,
+    check_trained_part,
     checkpoint_configs,
 )
 from lightrft_ray.driver.reward_checks import check_rewards
@@ -99,6 +100,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     configs = checkpoint_configs(config)
     check_layout(config, configs)
     check_tensor_parallel(config, configs["model.pretrain"])
+    check_adapters(config, configs["model.pretrain"])
     if config.algorithm.aux_loss_coef > 0:
         check_routers(configs["model.pretrain"], f"model.pretrain {model.pretrain}")
     paths = {name: getattr(model, name.removeprefix("model.")) for name in configs}
@@ -108,7 +110,7 @@ def check_inputs(config: RunConfig) -> RunInputs:
     check_sight(configs, paths, [*train.examples, *held_out, *(each.prompt for each in taught)])
     encoder = PromptEncoder(processor, config.data.system_prompt, config.data.prompt_max_len)
     check_tokens(configs, paths, processor, encoder, train[0])
-    check_freezing(config)
+    check_trained_part(config)
     pixel_limits(processor, config.media)
     pad = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else tokenizer.eos_token_id
     answer = tokenizer(train[0].reference or "?", add_special_tokens=False)["input_ids"]

@@ -1,15 +1,19 @@
 """Publishing weights from the learner to the generators, and checking that they arrived."""
 
+import math
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from ray import ObjectRef
 
 from lightrft_ray.config import DataFault, InfrastructureError, RunConfig, UserError
 from lightrft_ray.data.prompts import Prompt
+from lightrft_ray.driver.colocation import Colocation
+from lightrft_ray.driver.transports import transport_of
 from lightrft_ray.models.token_models import Sampling
-from lightrft_ray.sync.buckets import BucketSpec
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
 from lightrft_ray.workers.messages import GroupTokens
 
@@ -19,11 +23,17 @@ _CANARY_TRIES = 20
 
 @dataclass(frozen=True)
 class Publication:
-    """A finished publish: version, bytes sent, and the canary's largest log-prob difference."""
+    """A finished publish: version, bytes sent, and the canary's largest log-prob difference.
+
+    `seconds` went by until all generators had the weights and went on, which the slowest of them
+    could not do for `pause_seconds`.
+    """
 
     version: int
     nbytes: int
     canary_max_abs_diff: float
+    seconds: float
+    pause_seconds: float
 
 
 @dataclass(frozen=True)
@@ -35,7 +45,7 @@ class _Canary:
 
 
 class WeightPublisher:
-    """Publishes weight versions 0, 1, 2, … over the object store.
+    """Publishes weight versions 0, 1, 2, … over the run's transport.
 
     After each one the canary, a fixed prompt with its image and a fixed answer, is scored by the
     learner and by every generator: a stale cache, a lost or misplaced weight or another rotary
@@ -49,10 +59,14 @@ class WeightPublisher:
         generators: ActorGroup,
         canary_prompts: Sequence[Prompt],
         canary_answer: Sequence[int],
+        *,
+        colocation: Colocation,
     ) -> None:
         self._config = config
         self._learner = learner
         self._generators = generators
+        self._colocation = colocation
+        self._transport = transport_of(config, learner, generators)
         self._candidates = list(canary_prompts[:_CANARY_TRIES])
         self._answer = list(canary_answer)
         self._canary: _Canary | None = None
@@ -73,37 +87,47 @@ class WeightPublisher:
         Raises InfrastructureError where a generator refuses them or does not answer in time, and
         where the canary differs by more than `canary_max_abs_diff`.
         """
-        publication = self._publish_to(range(len(self._generators)), self._version)
+        everywhere = range(len(self._generators))
+        canary = self._canary or self._choose_canary()
+        self._colocation.to_publication()
+        sent = self._send(everywhere, self._version)
+        # What is started anew from here on catches up with this version.
         self._version += 1
-        return publication
+        return replace(sent, canary_max_abs_diff=self._difference(canary, everywhere))
 
     def catch_up(self, place: int) -> None:
         """Give one generator, which was started anew, the weights that the others have."""
         self._canary = None  # its pixels may have gone with the generator that made them
         if self._version > 0:
-            self._publish_to([place], self.version)
+            with self._colocation.catching_up():
+                self._send([place], self.version)
+                self._difference(self._choose_canary(), [place])
 
-    def _publish_to(self, places: Sequence[int], version: int) -> Publication:
-        canary = self._canary or self._choose_canary()
-        buckets: list[tuple[BucketSpec, ObjectRef]] = self._wait(
-            self._learner.start("export_weights"), "the learner (exporting weights)"
-        )[0]
-        # The learner scores the canary while the generators load.
+    def _send(self, places: Sequence[int], version: int) -> Publication:
+        start = time.perf_counter()
+        sent = self._transport.send(places, version)
+        seconds = time.perf_counter() - start
+        return Publication(version, sent.nbytes, math.nan, seconds, sent.pause_seconds)
+
+    def _difference(self, canary: "_Canary", places: Sequence[int]) -> float:
+        """The canary's largest log-prob difference; InfrastructureError where it is too large."""
         own = self._learner.start("log_probs", [canary.group], _PLAIN)
-        arguments = (version, buckets, canary.prompt, self._answer)
-        loading = [self._generators.send(place, "update_weights", *arguments) for place in places]
-        theirs = self._generators.collect(loading, self._config.sync.publish_timeout)
         (expected, *_) = self._wait(own, "the learner (scoring the canary)")
+        self._colocation.to_generators()
+        theirs = self._of_generators(places, "score_prompt", canary.prompt, self._answer)
         difference = max(float(np.abs(expected - log_probs).max()) for log_probs in theirs)
-        self._check(difference, version)
-        nbytes = sum(spec.nbytes for spec, _ in buckets)
-        return Publication(version, nbytes, difference)
+        self._check(difference)
+        return difference
 
-    def _check(self, difference: float, version: int) -> None:
+    def _of_generators(self, places: Sequence[int], method: str, *arguments: object) -> list[Any]:
+        calls = [self._generators.send(place, method, *arguments) for place in places]
+        return self._generators.collect(calls, self._config.sync.publish_timeout)
+
+    def _check(self, difference: float) -> None:
         limit = self._config.sync.canary_max_abs_diff
         if not difference <= limit:
             raise InfrastructureError(
-                f"after publishing weight version {version}, learner and generator differ "
+                f"after publishing weight version {self.version}, learner and generator differ "
                 f"by {difference:.3g} in a log-prob of the canary prompt, over "
                 f"sync.canary_max_abs_diff {limit:g}: the generator does not run the learner's "
                 "weights (in bfloat16, differences of some 0.05 are normal: raise the limit)"
@@ -116,14 +140,14 @@ class WeightPublisher:
             self._candidates, key=lambda prompt: not (prompt.images or prompt.videos)
         ):
             try:
-                scored = self._wait(
-                    self._generators.start("score_prompt", prompt, self._answer),
-                    "the generators (scoring the canary)",
+                encoded = self._wait(
+                    self._generators.start("encode_prompt", prompt, self._answer),
+                    "the generators (encoding the canary)",
                 )
             except DataFault as fault:
                 reasons.append(str(fault))
                 continue
-            self._canary = _Canary(prompt, scored[0][0])
+            self._canary = _Canary(prompt, encoded[0])
             return self._canary
         raise UserError(
             f"none of the first {len(self._candidates)} prompts can be used: {'; '.join(reasons)}"

@@ -11,8 +11,9 @@ from ray.actor import ActorClass, ActorHandle
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lightrft_ray.config import InfrastructureError, RunConfig
+from lightrft_ray.driver.colocation import Colocation
 from lightrft_ray.driver.packing import RoleDemand
-from lightrft_ray.driver.placement import Placement, reward_model_role
+from lightrft_ray.driver.placement import Placement, reward_model_role, shares_of_hosts
 from lightrft_ray.driver.preflight import RunInputs
 from lightrft_ray.observe.structured_log import worker_variables
 from lightrft_ray.workers.actor_group import ActorGroup, wait_for
@@ -55,6 +56,12 @@ class Workers:
         }
         groups |= {reward_model_role(name): each for name, each in self.reward_models.items()}
         return {role: group for role, group in groups.items() if group is not None}
+
+    def colocation(self, config: RunConfig) -> Colocation:
+        """Turns of those that share devices, all of which are awake."""
+        scorers = {"reference": self.reference, "critic": self.critic}
+        sharing = [group for role, group in scorers.items() if group and role in config.guests]
+        return Colocation(self.learner, self.generator, sharing, is_on=bool(config.guests))
 
     def resident_mb(self) -> dict[str, float]:
         """Memory of each kind of role in MB: of the largest of its workers."""
@@ -118,13 +125,16 @@ def start_workers(
 
     Their logs carry `run_id`.
     """
-    starter = Starter(config, placement, {demand.role: demand for demand in demands}, run_id)
+    by_role = {demand.role: demand for demand in demands} | shares_of_hosts(config)
+    starter = Starter(config, placement, by_role, run_id)
     timeout = config.trainer.learner_timeout
     model_arguments = (config, inputs.sampling, inputs.pad_token_id)
+    learner = starter.create("learner", PolicyLearner, model_arguments, timeout)
+    starter.show_devices_of(learner)
     reward_models = starter.reward_models()
     workers = Workers(
         generator=starter.generator(inputs),
-        learner=starter.create("learner", PolicyLearner, model_arguments, timeout),
+        learner=learner,
         reward=starter.reward(reward_models),
         reward_models=reward_models,
         reference=starter.create("reference", ReferenceWorker, model_arguments, timeout)
@@ -156,6 +166,15 @@ class Starter:
     placement: Placement
     demands: Mapping[str, RoleDemand]
     run_id: str
+    shown: list[str] = field(default_factory=list)
+    """The GPU of each learner rank, where guests use them, too."""
+
+    def show_devices_of(self, learner: ActorGroup) -> None:
+        """Have guests see the GPUs of the learner's processes."""
+        if self.config.guests and self.config.placement.actor_num_gpus_per_node > 0:
+            self.shown[:] = wait_for(
+                learner.start("device_number"), START_TIMEOUT, "the learner (while starting)"
+            )
 
     def generator(self, inputs: RunInputs) -> ActorGroup:
         """The generators."""
@@ -189,18 +208,32 @@ class Starter:
         def spawn(index: int) -> ActorHandle:
             place, share = self.demands[role].of_process(index)
             about = worker_variables(self.run_id, f"{role}/{index}", self.config.logging.log_level)
+            host = "learner" if role in self.config.guests else role
             created = cast(ActorClass, actor).options(
                 num_cpus=share["CPU"],
                 num_gpus=share.get("GPU", 0),
                 scheduling_strategy=PlacementGroupSchedulingStrategy(
-                    placement_group=self.placement[role], placement_group_bundle_index=place
+                    placement_group=self.placement[host], placement_group_bundle_index=place
                 ),
-                runtime_env={"env_vars": _environment(self.config, role) | about},
+                runtime_env={
+                    "env_vars": _environment(self.config, role) | self._devices(role, index) | about
+                },
             )
             return cast(ActorHandle, created.remote(*arguments))
 
         handles = [spawn(index) for index in range(self.demands[role].processes)]
         return ActorGroup(role, handles, timeout, spawn)
+
+    def _devices(self, role: str, index: int) -> dict[str, str]:
+        """Variables that show a guest its GPUs, of which Ray gives it none."""
+        if role not in self.config.guests or not self.shown:
+            return {}
+        width = self.config.rollout.vllm_tensor_parallel_size if role == "generator" else 1
+        own = self.shown[index * width : (index + 1) * width]
+        return {
+            "CUDA_VISIBLE_DEVICES": ",".join(own),
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        }
 
 
 def _environment(config: RunConfig, role: str) -> dict[str, str]:

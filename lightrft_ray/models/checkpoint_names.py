@@ -10,6 +10,8 @@ from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import revert_weight_conversion
 
+from lightrft_ray.models.plain_weights import plain_weights
+
 
 def checkpoint_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Some of a model's weights as its checkpoint has them, where it is a Hugging Face model.
@@ -29,6 +31,6 @@ def checkpoint_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> dict[
 
 def checkpoint_names(model: PreTrainedModel, names: Iterable[str]) -> list[str]:
     """What a checkpoint calls these weights, sorted; the model needs no weights of its own."""
-    shapes = {name: weight.shape for name, weight in model.named_parameters()}
+    shapes = {weight.name: weight.parameter.shape for weight in plain_weights(model)}
     empty = {name: torch.empty(shapes[name], device="meta") for name in names}
     return sorted(checkpoint_weights(model, empty))

@@ -40,6 +40,9 @@ PACKABLE = (
     "qwen3_vl",
 )
 
+WITHOUT_ADAPTERS = ("llava_onevision",)
+"""Families of which vLLM loads no adapters, though our learners train them."""
+
 
 def forbidden_token_ids(config: PretrainedConfig) -> tuple[int, ...]:
     """Ids of image, video and vision placeholders, sorted: they must never be sampled.

@@ -109,6 +109,14 @@ class CriticLearner:
             denominators=batch.denominators,
         )
 
+    def leave_device(self) -> None:
+        """Let others have the device's memory."""
+        self._trainable.leave_device()
+
+    def return_to_device(self) -> None:
+        """Take the device's memory back."""
+        self._trainable.return_to_device()
+
     @ray.method(num_returns=2)
     def snapshot(self) -> tuple[Files, Snapshot]:
         """This rank's part of a checkpoint; all ranks must call it."""

@@ -165,6 +165,22 @@ class TrainableModel:
         norm = self._step_without_zero() if self._stage == 0 else self._step_with_zero()
         return StepResult(norm, learning_rate, not _is_finite(norm), bool(all_finite))
 
+    def leave_device(self, *, keeps_weights: bool = False) -> None:
+        """Move the states to the host, with `keeps_weights` all but those; nothing on a CPU."""
+        if self.engine.device.type == "cpu":
+            return
+        from deepspeed.runtime.zero.offload_config import OffloadStateTypeEnum as State
+
+        kept = {State.lp_params} if keeps_weights else set()
+        self.engine.optimizer.zero_grad(set_to_none=True)
+        self.engine.offload_states(include=[state for state in State if state not in kept])
+        torch.cuda.empty_cache()
+
+    def return_to_device(self) -> None:
+        """Bring back what `leave_device` has moved."""
+        if self.engine.device.type != "cpu":
+            self.engine.reload_states()
+
     @contextmanager
     def _spoiled_gradients(self) -> Iterator[None]:
         """Every gradient of the backward pass inside is NaN.

@@ -1,5 +1,7 @@
 """The device of a worker's model, and how its checkpoint is loaded."""
 
+from typing import Literal
+
 import torch
 
 from lightrft_ray.config import RunConfig
@@ -20,7 +22,12 @@ def model_source(config: RunConfig, path: str) -> ModelSource:
     model = config.model
     return ModelSource(
         path=path,
-        dtype=torch.float32 if model.dtype == "float32" else torch.bfloat16,
+        dtype=torch_dtype(model.dtype),
         attn_implementation=model.attn_implementation,
         trust_remote_code=model.trust_remote_code,
     )
+
+
+def torch_dtype(name: Literal["float32", "bfloat16"]) -> torch.dtype:
+    """What PyTorch calls a type of the settings."""
+    return torch.float32 if name == "float32" else torch.bfloat16

@@ -1,9 +1,11 @@
 """How a generator's vLLM engine is set up."""
 
 from collections.abc import Mapping
+from typing import get_args
 
 from vllm import AsyncEngineArgs
 from vllm.config import WeightTransferConfig
+from vllm.config.lora import MaxLoRARanks
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.sync.plugin import OBJECT_STORE
@@ -22,7 +24,7 @@ def engine_arguments(
     arguments = AsyncEngineArgs(
         model=config.model.pretrain,
         trust_remote_code=config.model.trust_remote_code,
-        dtype=config.model.dtype,
+        dtype=config.generator_dtype,
         seed=config.seed,
         max_model_len=longest_sequence(config),
         max_num_seqs=config.rollout.vllm_max_num_seqs,
@@ -30,8 +32,13 @@ def engine_arguments(
         enforce_eager=config.rollout.vllm_enforce_eager,
         # Log-probs are of the sampled distribution: after temperature and forbidden ids.
         logprobs_mode="processed_logprobs",
-        weight_transfer_config=WeightTransferConfig(backend=OBJECT_STORE),
+        weight_transfer_config=WeightTransferConfig(backend=_backend(config)),
     )
+    if config.sync.lora_sync == "adapter":
+        arguments.enable_lora = True
+        arguments.max_loras = arguments.max_cpu_loras = 1
+        ranks = get_args(MaxLoRARanks)
+        arguments.max_lora_rank = min(rank for rank in ranks if rank >= config.model.lora_rank)
     if config.rollout.use_fire:
         arguments.logits_processors = [f"{HotFirstToken.__module__}:{HotFirstToken.__qualname__}"]
     if any(max_media.values()):
@@ -45,6 +52,7 @@ def engine_arguments(
         # prefix it had cached, its worker was never given the media, and fails.
         arguments.enable_prefix_caching = config.rollout.max_staleness == 0
     if config.placement.vllm_use_gpu:
+        arguments.enable_sleep_mode = config.placement.colocate != "none"
         arguments.gpu_memory_utilization = config.rollout.vllm_gpu_memory_utilization
     else:
         # On CPU, vLLM fails when the prefill of a seeded request is cut in two.
@@ -54,3 +62,9 @@ def engine_arguments(
         arguments.enable_chunked_prefill = False
         arguments.max_num_batched_tokens = cpu_batched_tokens(config)
     return arguments
+
+
+def _backend(config: RunConfig) -> str:
+    """The engine's end of the transport: vLLM's own, or ours for the object store."""
+    transport = config.sync.transport
+    return OBJECT_STORE if transport == "object_store" else transport

@@ -71,24 +71,45 @@ class Generator:
         """Demonstrations as models take them, or why one cannot be used; nothing is sampled."""
         return await self._engine.encode(demonstrations)
 
-    async def score_prompt(
-        self, prompt: Prompt, continuation: Sequence[int]
-    ) -> tuple[GroupTokens, np.ndarray]:
-        """Log-probs of a prompt's text behind its last image and of a fixed continuation."""
+    async def encode_prompt(self, prompt: Prompt, continuation: Sequence[int]) -> GroupTokens:
+        """What `score_prompt` scores, with the scored tokens (L,) as the response."""
+        return await self._engine.encode_prompt(prompt, continuation)
+
+    async def score_prompt(self, prompt: Prompt, continuation: Sequence[int]) -> np.ndarray:
+        """Log-probs (L,) of a prompt's text behind its last image and of a fixed continuation."""
         return await self._engine.score_prompt(prompt, continuation)
+
+    async def sleep(self) -> None:
+        """Let go of the device's memory; weights are kept on the host."""
+        await self._engine.sleep()
+
+    async def wake(self, tags: Sequence[str]) -> None:
+        """Take memory back for `weights`, then for the `kv_cache`."""
+        await self._engine.wake(tags)
 
     @noted("publish")
     async def update_weights(
-        self,
-        version: int,
-        buckets: Sequence[tuple[BucketSpec, ObjectRef]],
-        canary: Prompt,
-        continuation: Sequence[int],
-    ) -> np.ndarray:
-        """Load a weight version; the canary's log-probs (L,) under it, as of `score_prompt`."""
-        await self._engine.update_weights(version, buckets)
-        _, log_probs = await self._engine.score_prompt(canary, continuation)
-        return log_probs
+        self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
+    ) -> float:
+        """Load a weight version; the seconds for which nothing could be sampled."""
+        return await self._engine.update_weights(version, buckets)
+
+    async def meet_learner(self, init_info: dict[str, object]) -> None:
+        """Meet the learner for a transport between GPUs."""
+        await self._engine.meet_learner(init_info)
+
+    async def start_update(self) -> None:
+        """Stop sampling for an update over such a transport."""
+        await self._engine.start_update()
+
+    async def receive_update(self, update_info: dict[str, object]) -> None:
+        """Receive weights that the learner is sending."""
+        await self._engine.receive_update(update_info)
+
+    @noted("publish")
+    async def finish_update(self, version: int) -> float:
+        """Go on with the new weights; the seconds for which nothing could be sampled."""
+        return await self._engine.finish_update(version)
 
     async def work_done(self) -> WorkDone:
         """What this worker did since it was last asked."""

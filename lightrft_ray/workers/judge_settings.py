@@ -16,13 +16,15 @@ def engine_config(config: RunConfig, judge: RewardModelConfig) -> RunConfig:
         },
         "rollout": {
             "generate_max_len": judge.max_new_tokens,
+            "vllm_dtype": None,
             "vllm_gpu_memory_utilization": judge.gpu_memory_utilization,
             "vllm_tensor_parallel_size": max(int(judge.gpus_per_worker), 1),
         },
         # The limits are the policy's; the judge's processor has its own.
         "media": {"image_min_pixels": None, "image_max_pixels": None},
         "evaluation": {"eval_generate_max_len": None},
-        "placement": {"vllm_use_gpu": judge.gpus_per_worker > 0},
+        "sync": {"lora_sync": "merged", "transport": "object_store"},
+        "placement": {"vllm_use_gpu": judge.gpus_per_worker > 0, "colocate": "none"},
     }
     changed = {
         name: getattr(config, name).model_copy(update=update) for name, update in sections.items()

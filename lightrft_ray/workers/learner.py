@@ -1,22 +1,29 @@
 """The policy learner: one data-parallel rank under DeepSpeed."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import ray
 import torch
 from ray import ObjectRef
+from ray.actor import ActorHandle
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig
-from lightrft_ray.models.freezing import Freezing, freeze
 from lightrft_ray.models.loading import enable_gradient_checkpointing, load_policy
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import Rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
+from lightrft_ray.models.trained_part import leave_to_train
 from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.sync.buckets import BucketSpec, pack_buckets
-from lightrft_ray.sync.weight_source import full_state_dict, named_weights, published_weights
+from lightrft_ray.sync.weight_source import (
+    adapter_weights,
+    full_state_dict,
+    named_weights,
+    published_weights,
+)
 from lightrft_ray.trainer.auxiliary_losses import demonstration_loss, router_balance_loss
 from lightrft_ray.trainer.experience_types import ExperienceVL, required_mask
 from lightrft_ray.trainer.metric_sums import Metrics, merge_metrics
@@ -33,7 +40,7 @@ from lightrft_ray.workers.deepspeed_engine import (
     join_process_group,
     sharded_loading,
 )
-from lightrft_ray.workers.devices import model_source, prepare_device
+from lightrft_ray.workers.devices import model_source, prepare_device, torch_dtype
 from lightrft_ray.workers.liveness import HEALTH
 from lightrft_ray.workers.messages import GroupTokens
 from lightrft_ray.workers.passes import run_updates, score_actions
@@ -50,6 +57,9 @@ from lightrft_ray.workers.snapshot import (
 )
 from lightrft_ray.workers.weight_average import WeightAverage
 
+if TYPE_CHECKING:
+    from lightrft_ray.workers.weight_sender import WeightSender
+
 _MB = 10**6
 
 
@@ -61,6 +71,7 @@ class PolicyLearner:
         log_as_worker()
         self._activity = Activity()
         self._config = config
+        self._sender: WeightSender | None = None
         self._sampling = sampling
         self._pad_token_id = pad_token_id
         self._device = prepare_device(config, uses_gpu=config.placement.actor_num_gpus_per_node > 0)
@@ -69,6 +80,10 @@ class PolicyLearner:
         """Where this process can be met by the other ranks, if it is rank 0."""
         return free_address()
 
+    def device_number(self) -> str:
+        """The GPU of this process, as CUDA_VISIBLE_DEVICES names it."""
+        return str(ray.get_runtime_context().get_accelerator_ids()["GPU"][0])
+
     def connect(self, group: ProcessGroup) -> None:
         """Meet the other ranks and load the model."""
         config = self._config
@@ -76,7 +91,7 @@ class PolicyLearner:
         join_process_group(group, config, self._device)
         with sharded_loading(config):
             self._model = load_policy(model_source(config, config.model.pretrain))
-        freeze(self._model, Freezing.of_policy(config.model))
+        leave_to_train(self._model, config.model, config.seed)
         if config.model.gradient_checkpointing:
             enable_gradient_checkpointing(self._model)
         policy = TokenPolicy(self._model)
@@ -196,13 +211,30 @@ class PolicyLearner:
 
         A collective under ZeRO-3: all ranks must call it.
         """
-        bucket_bytes = self._config.sync.bucket_mb * _MB
-        weights = published_weights(self._model, bucket_bytes)
+        config = self._config
+        bucket_bytes = config.sync.bucket_mb * _MB
+        chosen = adapter_weights if config.sync.lora_sync == "adapter" else published_weights
+        weights = chosen(self._model, bucket_bytes, torch_dtype(config.generator_dtype))
         if self._rank > 0:
             for _ in weights:
                 pass
             return []
-        return [(spec, ray.put(data)) for spec, data in pack_buckets(weights, bucket_bytes)]
+        return [(spec, ray.put(parts)) for spec, parts in pack_buckets(weights, bucket_bytes)]
+
+    def meet_generators(self, address: tuple[str, int], generators: Sequence[ActorHandle]) -> None:
+        """Connect the transport between GPUs anew; all ranks must call it."""
+        from lightrft_ray.workers.weight_sender import WeightSender  # only here vLLM is needed
+
+        if self._sender is not None:
+            self._sender.close()
+        self._sender = WeightSender(self._config, self._model, self._rank, address, generators)
+
+    @noted("publish")
+    def send_weights(self, version: int) -> tuple[int, float]:
+        """Send what trains; bytes, and seconds that generators were held. A collective."""
+        if self._sender is None:
+            raise ValueError("the learner has not met the generators")
+        return self._sender.send(version)
 
     def swap_average(self) -> None:
         """Take the average of the weights in place of those that train, or these back.
@@ -230,6 +262,14 @@ class PolicyLearner:
         state = full_state_dict(weights, keep=self._rank == 0)
         if self._rank == 0:
             self._model.save_pretrained(folder, state_dict=state)
+
+    def leave_device(self, keeps_weights: bool = False) -> None:
+        """Let others have the device's memory; weights may be kept."""
+        self._trainable.leave_device(keeps_weights=keeps_weights)
+
+    def return_to_device(self) -> None:
+        """Take the device's memory back."""
+        self._trainable.return_to_device()
 
     @ray.method(num_returns=2)
     def snapshot(self) -> tuple[Files, Snapshot]:

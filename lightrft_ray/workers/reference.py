@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import ray
+import torch
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.models.loading import load_policy
@@ -28,12 +29,12 @@ class ReferenceWorker:
         self._activity = Activity()
         self._micro_batch_size = config.trainer.micro_rollout_batch_size
         self._sampling = sampling
-        device = prepare_device(config, uses_gpu=config.placement.ref_num_gpus_per_node > 0)
+        self._device = prepare_device(config, uses_gpu=config.placement.ref_num_gpus_per_node > 0)
         path = config.model.ref_pretrain or config.model.pretrain
         model = load_policy(model_source(config, path)).eval()
-        self._policy = TokenPolicy(model).to(device)
+        self._policy = TokenPolicy(model).to(self._device)
         self._rows = RowBuilder(
-            config.trainer.row_layout, position_rule(model.config), pad_token_id, device
+            config.trainer.row_layout, position_rule(model.config), pad_token_id, self._device
         )
 
     def ready(self) -> None:
@@ -48,6 +49,16 @@ class ReferenceWorker:
             self._rows,
             lambda rows: self._policy(rows, self._sampling)[0],
         )
+
+    def leave_device(self) -> None:
+        """Let others have the device's memory."""
+        self._policy.to("cpu")
+        if self._device.type != "cpu":
+            torch.cuda.empty_cache()
+
+    def return_to_device(self) -> None:
+        """Take the device's memory back."""
+        self._policy.to(self._device)
 
     def work_done(self) -> WorkDone:
         """What this worker did since it was last asked."""

@@ -5,18 +5,14 @@ The engine is vLLM's AsyncLLM, whose processes live and die with this one.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, nullcontext
-from typing import cast
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, cast
 
 import numpy as np
 import ray
 from ray import ObjectRef
 from vllm import SamplingParams
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferInitRequest,
-    WeightTransferUpdateRequest,
-)
 from vllm.inputs import EngineInput
 from vllm.outputs import CompletionOutput
 from vllm.sampling_params import RequestOutputKind
@@ -27,12 +23,11 @@ from lightrft_ray.config import DataFault, RunConfig
 from lightrft_ray.data.demonstrations import Demonstration
 from lightrft_ray.data.processing import PromptEncoder, load_processor, pixel_limits
 from lightrft_ray.data.prompts import Prompt
-from lightrft_ray.sync.buckets import BucketSpec, verify_checksum
-from lightrft_ray.sync.shared_buffer import SharedBuffer
+from lightrft_ray.sync.buckets import BucketSpec
 from lightrft_ray.workers.engine_arguments import engine_arguments
 from lightrft_ray.workers.engine_guard import dies_with_engine, leave
 from lightrft_ray.workers.engine_requests import Pending, finished
-from lightrft_ray.workers.frozen_weights import frozen_names
+from lightrft_ray.workers.engine_weights import EngineWeights
 from lightrft_ray.workers.hot_first_token import hot_first_token
 from lightrft_ray.workers.messages import (
     GeneratedSample,
@@ -68,28 +63,22 @@ class VllmEngine:
             processor, config.data.system_prompt, config.data.prompt_max_len
         )
         self._forbidden = {token: float("-inf") for token in forbidden_token_ids}
-        self._version = 0
         self._requests = 0
-        self._holding = asyncio.Lock()
         self.calls = 0  # under way
-        self._is_updating = False
         self._is_stopped = False
-        self._buffer = SharedBuffer("lightrft_weights")
         arguments = engine_arguments(
             config,
             {"image": max_images, "video": max_videos},
             pixel_limits(processor, config.media),
         )
         self._engine = AsyncLLM.from_engine_args(arguments)
+        self.weights = EngineWeights(config, self._engine)
         self._renderer = PromptRenderer(self._encoder, self._engine.renderer, config.media)
 
     @dies_with_engine
     async def connect(self) -> None:
         """Set up the engine's end of the weight transport."""
-        left_out = frozen_names(self._config)
-        await self._engine.init_weight_transfer_engine(
-            WeightTransferInitRequest({"left_out": left_out})
-        )
+        await self.weights.connect()
 
     async def ping(self) -> None:
         """Return when the engine's processes have answered; ends this one where they are gone."""
@@ -114,7 +103,7 @@ class VllmEngine:
         while self.calls > 0:
             await self._engine.abort(list(self._engine.output_processor.external_req_ids))
             await asyncio.sleep(_ABANDON_EVERY)
-        if self._is_updating:
+        if self.weights.is_updating:
             raise RuntimeError("a weight update has failed halfway: the engine cannot be used")
 
     @dies_with_engine
@@ -132,7 +121,7 @@ class VllmEngine:
         names = [self._new_name() for _ in rendered]
         is_synchronous = self._config.rollout.max_staleness == 0
         try:
-            async with self._held() if is_synchronous else nullcontext():
+            async with self.weights.held() if is_synchronous else nullcontext():
                 pending = [
                     each
                     if isinstance(each, SkippedPrompt)
@@ -155,13 +144,22 @@ class VllmEngine:
         return list(await asyncio.gather(*map(self._encode, demonstrations)))
 
     @dies_with_engine
-    async def score_prompt(
-        self, prompt: Prompt, continuation: Sequence[int]
-    ) -> tuple[GroupTokens, np.ndarray]:
-        """Log-probs of a prompt's text behind its last image and of a fixed continuation.
+    async def encode_prompt(self, prompt: Prompt, continuation: Sequence[int]) -> GroupTokens:
+        """What `score_prompt` scores, with the scored tokens (L,) as the response.
 
-        They are of the model's plain distribution. In the group, the scored tokens (L,) are the
-        response. Raises DataFault for a prompt that cannot be encoded.
+        Raises DataFault for a prompt that cannot be encoded.
+        """
+        rendered = await self._renderer.render(prompt, continuation)
+        cut = rendered.behind_media()
+        scored = (rendered.token_ids[cut:],)
+        return GroupTokens(rendered.token_ids[:cut], scored, _put(rendered.media()))
+
+    @dies_with_engine
+    async def score_prompt(self, prompt: Prompt, continuation: Sequence[int]) -> np.ndarray:
+        """Log-probs (L,) of a prompt's text behind its last image and of a fixed continuation.
+
+        They are of the model's plain distribution. Raises DataFault for a prompt that cannot be
+        encoded.
         """
         rendered = await self._renderer.render(prompt, continuation)
         params = SamplingParams(
@@ -173,41 +171,44 @@ class VllmEngine:
         )
         output = await finished(await self._submit(self._new_name(), rendered, params))
         cut = rendered.behind_media()
-        scored = rendered.token_ids[cut:]
-        log_probs = log_probs_of(scored, (output.prompt_logprobs or [])[cut:])
-        return GroupTokens(rendered.token_ids[:cut], (scored,), _put(rendered.media())), log_probs
+        return log_probs_of(rendered.token_ids[cut:], (output.prompt_logprobs or [])[cut:])
 
     @dies_with_engine
     async def update_weights(
         self, version: int, buckets: Sequence[tuple[BucketSpec, ObjectRef]]
-    ) -> None:
-        """Load a weight version; on return no cache holds anything of an older one.
+    ) -> float:
+        """As `EngineWeights.update`."""
+        return await self.weights.update(version, buckets)
 
-        Buckets are fetched and checked while the engine may still generate; it is held only while
-        they are loaded. Requests under way keep their tokens and go on with the new weights, under
-        which all that came before is computed again. Raises an error, and keeps the engine held,
-        where the update failed.
-        """
-        blocks = await asyncio.gather(*(reference for _, reference in buckets))
-        for (spec, _), block in zip(buckets, blocks, strict=True):
-            verify_checksum(spec, block)
-        offsets = self._buffer.write(blocks)
-        located = [
-            (offset, spec.to_dict()) for offset, (spec, _) in zip(offsets, buckets, strict=True)
-        ]
-        async with self._holding:
-            await self._hold()
-            self._is_updating = True
-            await self._engine.start_weight_update()
-            await self._engine.update_weights(
-                WeightTransferUpdateRequest({"path": self._buffer.path, "buckets": located})
-            )
-            await self._engine.finish_weight_update(str(version))
-            await self._reset_caches()
-            self._version = version
-            await self._engine.resume_generation()
-            self._is_updating = False
-        logger.debug("weights loaded", extra={"version": version})
+    @dies_with_engine
+    async def meet_learner(self, init_info: dict[str, Any]) -> None:
+        """As `EngineWeights.meet_learner`."""
+        await self.weights.meet_learner(init_info)
+
+    @dies_with_engine
+    async def start_update(self) -> None:
+        """As `EngineWeights.start_update`."""
+        await self.weights.start_update()
+
+    @dies_with_engine
+    async def receive_update(self, update_info: dict[str, Any]) -> None:
+        """As `EngineWeights.receive_update`."""
+        await self.weights.receive_update(update_info)
+
+    @dies_with_engine
+    async def finish_update(self, version: int) -> float:
+        """As `EngineWeights.finish_update`."""
+        return await self.weights.finish_update(version)
+
+    @dies_with_engine
+    async def sleep(self) -> None:
+        """Let go of the device's memory (level 1: what is frozen is never published again)."""
+        await self._engine.sleep(level=1)
+
+    @dies_with_engine
+    async def wake(self, tags: Sequence[str]) -> None:
+        """Take memory back for `weights`, then for the `kv_cache`; then sampling goes on."""
+        await self._engine.wake_up(list(tags))
 
     def stop(self) -> None:
         """End the engine's processes."""
@@ -255,8 +256,10 @@ class VllmEngine:
         self, name: str, rendered: RenderedPrompt, params: SamplingParams
     ) -> RequestOutputCollector:
         """The version is a part of the keys of the prefix cache: none answers for another."""
-        salted = {**rendered.engine_input, "cache_salt": f"version {self._version}"}
-        return await self._engine.add_request(name, cast(EngineInput, salted), params)
+        salted = {**rendered.engine_input, "cache_salt": f"version {self.weights.version}"}
+        return await self._engine.add_request(
+            name, cast(EngineInput, salted), params, lora_request=self.weights.adapter
+        )
 
     async def _finish(self, pending: Pending) -> RolloutGroup:
         output = await finished(pending.collector)
@@ -276,33 +279,6 @@ class VllmEngine:
             text=self._encoder.decode(token_ids.tolist()),
             is_truncated=completion.finish_reason == "length",
         )
-
-    @asynccontextmanager
-    async def _held(self) -> AsyncIterator[None]:
-        """Hold the engine for a block, beside no other that does."""
-        async with self._holding:
-            await self._hold()
-            try:
-                yield
-            finally:
-                await self._engine.resume_generation()
-
-    async def _hold(self) -> None:
-        """Stop scheduling and keep what is queued.
-
-        This is AsyncLLM.pause_generation(mode="keep") without its rest of 20 ms, which lets outputs
-        of running requests arrive first and is not needed for the pause to hold.
-        """
-        await self._engine.engine_core.pause_scheduler_async(mode="keep", clear_cache=False)
-
-    async def _reset_caches(self) -> None:
-        """Drop what was computed under older weights: prefixes, processed media, encodings.
-
-        What running requests have computed, too: they are preempted, and go on from their tokens.
-        """
-        await self._engine.reset_prefix_cache(reset_running_requests=True)
-        await self._engine.reset_mm_cache()
-        await self._engine.reset_encoder_cache()
 
 
 def _put(media: Mapping[str, np.ndarray] | None) -> ObjectRef | None:

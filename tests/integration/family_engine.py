@@ -29,7 +29,7 @@ from lightrft_ray.models.loading import ModelSource, load_policy, sees_images
 from lightrft_ray.models.positions import position_rule
 from lightrft_ray.models.rows import PromptGroup, build_rows
 from lightrft_ray.models.token_models import Sampling, TokenPolicy
-from lightrft_ray.sync.buckets import pack_buckets
+from lightrft_ray.sync.buckets import pack_buckets, write_bucket
 from lightrft_ray.sync.shared_buffer import SharedBuffer
 from lightrft_ray.sync.weight_source import published_weights, unpublished_names
 
@@ -221,8 +221,12 @@ def _publish(engine: LLM, model: PreTrainedModel, left_out: list[str]) -> None:
     engine.init_weight_transfer_engine({"init_info": {"left_out": left_out}})
     buckets = list(pack_buckets(published_weights(model, 10**6), 10**5))
     with SharedBuffer("family") as buffer:
-        offsets = buffer.write([block for _, block in buckets])
-        located = [(at, spec.to_dict()) for at, (spec, _) in zip(offsets, buckets, strict=True)]
+        located, end = [], 0
+        block = buffer.reserve(sum(spec.nbytes for spec, _ in buckets))
+        for spec, parts in buckets:
+            write_bucket(spec, parts, block[end : end + spec.nbytes])
+            located.append((end, spec.to_dict()))
+            end += spec.nbytes
         engine.start_weight_update()
         engine.update_weights({"update_info": {"path": buffer.path, "buckets": located}})
         engine.finish_weight_update("1")

@@ -217,7 +217,8 @@ def test_vllm_runs_an_export_with_the_policys_log_probs(
         num_cpus=0, runtime_env={"env_vars": engine_environment(config)}
     ).remote(config, inputs.sampling.forbidden_token_ids, inputs.max_images)
     prompt, answer = inputs.train_prompts[0], [*inputs.canary_answer, inputs.stop_token_id]
-    group, theirs = ray.get(generator.score_prompt.remote(prompt, answer), timeout=300)
+    theirs = ray.get(generator.score_prompt.remote(prompt, answer), timeout=300)
+    group = ray.get(generator.encode_prompt.remote(prompt, answer), timeout=300)
     (ours,) = stack.workers.learner.call("log_probs", [group], Sampling())
     np.testing.assert_allclose(theirs, ours, atol=1e-4)
     ray.get(generator.stop.remote(), timeout=30)

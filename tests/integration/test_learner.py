@@ -18,7 +18,7 @@ from lightrft_ray.data.processing import PromptEncoder, load_processor
 from lightrft_ray.driver.partition import divide_batch
 from lightrft_ray.driver.preflight import RunInputs, resolve_checkpoints
 from lightrft_ray.models.token_models import Sampling
-from lightrft_ray.sync.buckets import unpack_bucket
+from lightrft_ray.sync.buckets import unpack_bucket, write_bucket
 from lightrft_ray.trainer.experience_types import ExperienceVL
 from lightrft_ray.trainer.metric_sums import merge_metrics, metric_values
 from lightrft_ray.workers.actor_group import ActorGroup
@@ -143,14 +143,12 @@ def _demonstrations(groups: list[GroupTokens], ranks: int) -> list[Demonstration
 
 
 def _weights(learner: ActorGroup) -> dict[str, torch.Tensor]:
-    buckets = learner.call("export_weights")[0]
-    return {
-        name: tensor.clone()
-        for spec, reference in buckets
-        for name, tensor in unpack_bucket(
-            spec, torch.from_numpy(ray.get(reference, timeout=TIMEOUT).copy())
-        )
-    }
+    weights: dict[str, torch.Tensor] = {}
+    for spec, reference in learner.call("export_weights")[0]:
+        block = np.zeros(spec.nbytes, dtype=np.uint8)
+        write_bucket(spec, ray.get(reference, timeout=TIMEOUT), block)
+        weights |= unpack_bucket(spec, torch.from_numpy(block))
+    return weights
 
 
 def test_log_probs_are_equal(learners: dict[str, ActorGroup], groups: list[GroupTokens]) -> None:

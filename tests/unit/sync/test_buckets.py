@@ -13,12 +13,13 @@ from torch import Tensor
 from lightrft_ray.config.errors import InfrastructureError
 from lightrft_ray.sync.buckets import (
     BucketSpec,
+    Parts,
     pack_buckets,
     unpack_bucket,
-    verify_checksum,
+    write_bucket,
 )
 
-_ALIGNMENT = 16
+_ALIGNMENT = 64
 _DTYPES = (torch.float32, torch.bfloat16, torch.int64, torch.float16, torch.uint8)
 
 
@@ -33,11 +34,17 @@ def _weights(*shapes: tuple[int, ...]) -> list[tuple[str, Tensor]]:
     return weights
 
 
+def _block(spec: BucketSpec, parts: Parts) -> Tensor:
+    """What a receiver has; between the tensors lies what lay there before."""
+    block = np.full(spec.nbytes, 7, dtype=np.uint8)
+    write_bucket(spec, parts, block)
+    return torch.from_numpy(block)
+
+
 def _round_trip(weights: list[tuple[str, Tensor]], limit: int) -> list[tuple[str, Tensor]]:
     received = []
-    for spec, data in pack_buckets(weights, limit):
-        verify_checksum(spec, data)
-        received += list(unpack_bucket(spec, torch.from_numpy(data)))
+    for spec, parts in pack_buckets(weights, limit):
+        received += list(unpack_bucket(spec, _block(spec, parts)))
     return received
 
 
@@ -74,16 +81,21 @@ def test_views_and_parameters_are_sent_as_what_they_show() -> None:
     assert received.tolist() == [[0, 3], [1, 4], [2, 5]]
 
 
-def test_a_value_that_changes_after_packing_does_not_change_the_bucket() -> None:
+def test_nothing_is_copied_before_it_is_written() -> None:
+    weight = torch.arange(6.0)
+    ((_, (part,)),) = pack_buckets([("w", weight)], 1000)
+    assert part.__array_interface__["data"][0] == weight.data_ptr()
+
+
+def test_a_value_that_changes_on_the_way_is_noticed() -> None:
     weight = torch.ones(3)
-    buckets = list(pack_buckets([("w", weight)], 1000))
+    ((spec, parts),) = pack_buckets([("w", weight)], 1000)
     weight.zero_()
-    ((spec, data),) = buckets
-    verify_checksum(spec, data)
-    assert next(unpack_bucket(spec, torch.from_numpy(data)))[1].tolist() == [1, 1, 1]
+    with pytest.raises(InfrastructureError, match="another checksum"):
+        _block(spec, parts)
 
 
-@given(sizes=st.lists(st.integers(0, 90), min_size=1, max_size=20), limit=st.integers(16, 200))
+@given(sizes=st.lists(st.integers(0, 300), min_size=1, max_size=20), limit=st.integers(64, 800))
 def test_buckets_keep_to_the_limit_and_are_not_split_early(sizes: list[int], limit: int) -> None:
     weights = [(str(i), torch.zeros(size, dtype=torch.uint8)) for i, size in enumerate(sizes)]
     specs = [spec for spec, _ in pack_buckets(weights, limit)]
@@ -95,38 +107,46 @@ def test_buckets_keep_to_the_limit_and_are_not_split_early(sizes: list[int], lim
 
 
 def test_a_tensor_larger_than_a_bucket_travels_alone() -> None:
-    weights = [("a", torch.ones(2)), ("large", torch.ones(100)), ("b", torch.ones(2))]
-    specs = [spec for spec, _ in pack_buckets(weights, 64)]
+    weights = [("a", torch.ones(2)), ("large", torch.ones(112)), ("b", torch.ones(2))]
+    specs = [spec for spec, _ in pack_buckets(weights, 128)]
     assert [[tensor.name for tensor in spec.tensors] for spec in specs] == [["a"], ["large"], ["b"]]
-    assert specs[1].nbytes == 400
-    _assert_same(_round_trip(weights, 64), weights)
+    assert specs[1].nbytes == 448
+    _assert_same(_round_trip(weights, 128), weights)
 
 
 def test_tensors_start_at_multiples_of_the_alignment() -> None:
-    weights = [(str(size), torch.ones(size, dtype=torch.uint8)) for size in (1, 15, 16, 17, 3)]
-    ((spec, data),) = pack_buckets(weights, 1000)
-    assert [tensor.offset for tensor in spec.tensors] == [0, 16, 32, 48, 80]
-    assert spec.nbytes == data.nbytes == 96
+    weights = [(str(size), torch.ones(size, dtype=torch.uint8)) for size in (1, 63, 64, 65, 3)]
+    ((spec, _),) = pack_buckets(weights, 1000)
+    assert [tensor.offset for tensor in spec.tensors] == [0, 64, 128, 192, 320]
+    assert spec.nbytes == 384
 
 
 def test_no_weights_give_no_buckets() -> None:
     assert list(pack_buckets([], 100)) == []
 
 
-@pytest.mark.parametrize("position", [0, 100, 255])
+@pytest.mark.parametrize("position", [0, 100, 127])
 def test_a_flipped_bit_is_noticed(position: int) -> None:
-    ((spec, data),) = pack_buckets([("first", torch.ones(32)), ("second", torch.ones(32))], 1000)
-    damaged = data.copy()
-    damaged[position] ^= 1
+    weights = [("first", torch.ones(32)), ("second", torch.ones(32))]
+    ((spec, parts),) = pack_buckets(weights, 1000)
+    damaged = [parts[0], parts[1].copy()]
+    damaged[1][position] ^= 1
     with pytest.raises(InfrastructureError, match="2 weights from first on arrived damaged"):
-        verify_checksum(spec, damaged)
-    verify_checksum(spec, data)
+        _block(spec, damaged)
+    _block(spec, parts)
 
 
-def test_a_truncated_block_is_noticed() -> None:
-    ((spec, data),) = pack_buckets([("w", torch.ones(64))], 1000)
+def test_a_truncated_part_is_noticed() -> None:
+    ((spec, (part,)),) = pack_buckets([("w", torch.ones(64))], 1000)
     with pytest.raises(InfrastructureError, match=r"240 of 256 bytes"):
-        verify_checksum(spec, data[:240])
+        _block(spec, [part[:240]])
+
+
+def test_two_parts_that_change_places_are_noticed() -> None:
+    weights = [("zeros", torch.zeros(16)), ("ones", torch.ones(16))]
+    ((spec, parts),) = pack_buckets(weights, 1000)
+    with pytest.raises(InfrastructureError, match="another checksum"):
+        _block(spec, parts[::-1])
 
 
 def test_specifications_survive_as_plain_containers() -> None:

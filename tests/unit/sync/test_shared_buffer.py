@@ -8,20 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightrft_ray.sync.shared_buffer import SharedBuffer, read_block
+from lightrft_ray.sync.shared_buffer import SharedBuffer, SharedView
 
 _READER = """
 import sys
-from lightrft_ray.sync.shared_buffer import read_block
-path, offset, nbytes = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-sys.stdout.buffer.write(read_block(path, offset, nbytes).tobytes())
+from lightrft_ray.sync.shared_buffer import SharedView
+sys.stdout.buffer.write(SharedView().read(sys.argv[1], int(sys.argv[2])).tobytes())
 """
 _OWNER = """
 import sys
-import numpy as np
 from lightrft_ray.sync.shared_buffer import SharedBuffer
 buffer = SharedBuffer(sys.argv[1])
-buffer.write([np.ones(1000, dtype=np.uint8)])
+buffer.reserve(1000)[:] = 1
 print(buffer.path, flush=True)
 sys.stdin.read()
 """
@@ -34,47 +32,52 @@ def _left_in_shared_memory() -> list[Path]:
     return list(Path("/dev/shm").glob(f"*{_NAME}*"))
 
 
-def _blocks(*sizes: int) -> list[np.ndarray]:
-    random = np.random.default_rng(0)
-    return [random.integers(0, 256, size, dtype=np.uint8) for size in sizes]
+def _bytes(size: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, size, dtype=np.uint8)
 
 
-def test_another_process_reads_each_block() -> None:
-    blocks = _blocks(1000, 0, 70_000)
+def test_another_process_reads_what_was_written() -> None:
     with SharedBuffer(_NAME) as buffer:
-        offsets = buffer.write(blocks)
-        assert offsets == [0, 1000, 1000]
-        arguments = [buffer.path, str(offsets[2]), str(blocks[2].nbytes)]
+        buffer.reserve(70_000)[:] = _bytes(70_000)
+        arguments = [buffer.path, "70000"]
         done = subprocess.run(
             [sys.executable, "-c", _READER, *arguments], check=True, capture_output=True
         )
-    assert done.stdout == blocks[2].tobytes()
+    assert done.stdout == _bytes(70_000).tobytes()
 
 
-@pytest.mark.parametrize("sizes", [(10,), (5000, 3), (200_000,)])
-def test_rewriting_replaces_everything(sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("size", [10, 4000, 5003, 200_000])
+def test_one_view_sees_every_later_write_whatever_its_size(size: int) -> None:
+    view = SharedView()
     with SharedBuffer(_NAME) as buffer:
-        buffer.write(_blocks(4000, 50))
-        path, blocks = buffer.path, _blocks(*sizes)
-        offsets = buffer.write(blocks)
-        assert buffer.path == path
-        assert Path(path).stat().st_size == sum(sizes)
-        for offset, block in zip(offsets, blocks, strict=True):
-            assert np.array_equal(read_block(path, offset, block.nbytes), block)
+        for seed, length in enumerate((4000, size, 300)):
+            buffer.reserve(length)[:] = _bytes(length, seed)
+            assert np.array_equal(view.read(buffer.path, length), _bytes(length, seed))
 
 
-def test_a_block_that_was_read_outlives_the_next_write() -> None:
-    first, second = _blocks(100, 100)
+def test_memory_is_kept_for_the_next_write() -> None:
     with SharedBuffer(_NAME) as buffer:
-        buffer.write([first])
-        read = read_block(buffer.path, 0, 100)
-        buffer.write([second])
-    assert np.array_equal(read, first)
+        first = buffer.reserve(8000)
+        assert np.shares_memory(first, buffer.reserve(4000))
+        view = SharedView()
+        block = view.read(buffer.path, 8000)
+        first[:] = 3
+        assert np.shares_memory(block, view.read(buffer.path, 8000))
+        assert (block == 3).all()
+
+
+def test_a_view_can_be_given_another_buffer() -> None:
+    view = SharedView()
+    with SharedBuffer(_NAME) as one, SharedBuffer(_NAME) as other:
+        one.reserve(100)[:] = 1
+        other.reserve(50)[:] = 2
+        assert view.read(one.path, 100).tolist() == [1] * 100
+        assert view.read(other.path, 50).tolist() == [2] * 50
 
 
 def test_nothing_is_left_behind() -> None:
     with SharedBuffer(_NAME) as buffer:
-        buffer.write(_blocks(1000))
+        buffer.reserve(1000)
         path = buffer.path
         assert not _left_in_shared_memory()
     assert not Path(path).exists()
@@ -89,7 +92,7 @@ def test_nothing_is_left_behind_by_a_killed_process() -> None:
     )
     assert owner.stdout is not None
     path = owner.stdout.readline().strip()
-    assert read_block(path, 0, 1000).sum() == 1000
+    assert SharedView().read(path, 1000).sum() == 1000
     owner.kill()
     owner.communicate()
     assert not Path(path).exists()

@@ -7,7 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from lightrft_ray.sync.weight_source import _parameter_groups, full_state_dict, named_weights
+from lightrft_ray.models.plain_weights import PlainWeight, plain_weights
+from lightrft_ray.sync.weight_source import (
+    _weight_groups,
+    full_state_dict,
+    named_weights,
+)
 
 
 class _Tied(nn.Module):
@@ -31,21 +36,22 @@ def test_tied_weights_come_once_and_in_order() -> None:
 @given(sizes=st.lists(st.integers(1, 9), max_size=12), limit=st.integers(1, 80))
 def test_groups_keep_to_the_limit_unless_one_weight_is_larger(sizes: list[int], limit: int) -> None:
     model = nn.ParameterDict({f"w{i:02}": torch.zeros(size) for i, size in enumerate(sizes)})
-    groups = list(_parameter_groups(model, limit))
-    assert [name for group in groups for name, _ in group] == list(model)
-    totals = [sum(4 * parameter.numel() for _, parameter in group) for group in groups]
+    groups = list(_weight_groups(plain_weights(model), limit))
+    assert [weight.name for group in groups for weight in group] == list(model)
+    totals = [sum(4 * weight.parameter.numel() for weight in group) for group in groups]
     for index, (group, total) in enumerate(zip(groups, totals, strict=True)):
         assert total <= limit or len(group) == 1
         if index + 1 < len(groups):
-            assert total + 4 * groups[index + 1][0][1].numel() > limit
+            assert total + 4 * groups[index + 1][0].parameter.numel() > limit
 
 
 def test_sharded_parameters_count_with_their_full_size() -> None:
     """ZeRO-3 leaves empty placeholders that carry the number of elements."""
-    model = nn.ParameterList([nn.Parameter(torch.zeros(0)) for _ in range(3)])
-    for parameter in model:
+    parameters = [nn.Parameter(torch.zeros(0)) for _ in range(3)]
+    for parameter in parameters:
         parameter.ds_numel = 10
-    assert [len(group) for group in _parameter_groups(model, gather_bytes=80)] == [2, 1]
+    weights = [PlainWeight(str(i), parameter, None) for i, parameter in enumerate(parameters)]
+    assert [len(group) for group in _weight_groups(weights, gather_bytes=80)] == [2, 1]
 
 
 def test_the_state_dict_holds_copies() -> None:
