@@ -9,10 +9,10 @@ BIN := $(abspath $(VENV))/bin
 RUN := PATH="$(BIN):$$PATH" $(BIN)/python
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow test-long chaos lint format proto
+.PHONY: help setup demo test test-slow test-long test-cluster chaos lint format proto
 
 help: ## Show this list.
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
 setup: ## Make the CPU environment in VENV; does nothing once it is complete.
 	@PYTHON='$(PYTHON)' VENV='$(VENV)' cluster/setup_cpu.sh
@@ -31,6 +31,9 @@ test-slow: setup ## Run the whole runs that `make test` leaves out; five minutes
 
 test-long: setup ## Run more model families, tasks, rewards and whole runs; eight minutes.
 	$(RUN) -m pytest tests/integration -m long
+
+test-cluster: setup ## Run the main job over hosts made of network namespaces; as root, ten minutes.
+	$(RUN) -m pytest tests/cluster
 
 chaos: setup ## Kill and stop processes of whole runs; takes an hour.
 	$(RUN) -m pytest tests/chaos

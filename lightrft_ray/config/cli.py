@@ -13,18 +13,20 @@ from lightrft_ray.config.secrets import redact
 from lightrft_ray.config.settings import find_setting
 
 
-def parse_command_line(argv: Sequence[str], prog: str, description: str) -> RunConfig:
+def parse_command_line(
+    argv: Sequence[str], prog: str, description: str, *, default: Path | None = None
+) -> RunConfig:
     """Configuration of a command line, without the program's name.
 
-    Prints help and exits with status 0 for `--help`. A mistake exits with status 2 and one line
-    on stderr.
+    `default` is the file to read where the command line names none. Prints help and exits with
+    status 0 for `--help`. A mistake exits with status 2 and one line on stderr.
     """
     if "--help" in argv or "-h" in argv:
         sys.stdout.write(format_help(prog, description))
         raise SystemExit(0)
     try:
         path, overrides = _split_arguments(argv)
-        return load_config(path, overrides)
+        return load_config(path or default, overrides)
     except UserError as error:
         exit_with_error(error)
 

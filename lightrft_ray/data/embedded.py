@@ -13,12 +13,18 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lightrft_ray.config.errors import UserError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 DEFAULT_CACHE_DIR = Path("~/.cache/lightrft_ray")
 _PREFIX = "embedded:"
 _TINY_VLM = "tiny-qwen2.5-vl"
+_TASKS_VLM = "tiny-qwen2.5-vl-tasks"
+_TINY_LANGUAGE = "tiny-qwen2.5"
 
 
 @dataclass(frozen=True)
@@ -56,6 +62,23 @@ def resolve_embedded(name: str, cache_dir: Path | None = None) -> Path:
         recipe = _RECIPES[short_name]
         _build_into(target, lambda folder: recipe.build(folder, cache))
     return target
+
+
+def embedded_config(name: str) -> "PretrainedConfig":
+    """The configuration of an embedded checkpoint, without building it.
+
+    Raises UserError for a name that is none.
+    """
+    from lightrft_ray.data.tiny_language import tiny_qwen_config
+    from lightrft_ray.data.tiny_vlm import tiny_qwen_vl_config
+
+    short_name = name.removeprefix(_PREFIX)
+    if short_name == _TINY_LANGUAGE:
+        return tiny_qwen_config()
+    if short_name in (_TINY_VLM, _TASKS_VLM):
+        return tiny_qwen_vl_config()
+    known = ", ".join(_PREFIX + each for each in (_TINY_VLM, _TASKS_VLM, _TINY_LANGUAGE))
+    raise UserError(f"{name!r} is no embedded checkpoint: choose one of {known}, or give a path")
 
 
 def _content_hash(short_name: str) -> str:
@@ -118,6 +141,19 @@ def _build_tasks_vlm(folder: Path, cache: Path) -> None:
         warm_start_on_tasks(folder, tasks)
 
 
+def _build_tiny_language(folder: Path, cache: Path) -> None:
+    from transformers import Qwen2ForCausalLM
+
+    from lightrft_ray.data.task_files import TaskFiles
+    from lightrft_ray.data.task_warm_start import warm_start_on_tasks
+    from lightrft_ray.data.tiny_language import build_tiny_qwen
+
+    task = TaskFiles(resolve_embedded(_PREFIX + "arithmetic", cache))
+    with _quiet_libraries():
+        build_tiny_qwen(folder)
+        warm_start_on_tasks(folder, [task], Qwen2ForCausalLM)
+
+
 _IMAGES = ("numpy", "pillow")
 _MODELS = (*_IMAGES, "tokenizers", "torch", "transformers")
 _TINY_SOURCES = ("digits.py", "task_files.py", "tiny_vlm.py", "warm_start.py")
@@ -129,11 +165,16 @@ _RECIPES = {
     "easy-vqa": _Recipe(_build_easy_vqa, ("easy_vqa.py", "task_files.py"), ("numpy", "easy-vqa")),
     "arithmetic": _Recipe(_build_arithmetic, ("arithmetic.py", "task_files.py"), ("numpy",)),
     _TINY_VLM: _Recipe(_build_tiny_vlm, _TINY_SOURCES, _MODELS),
-    f"{_TINY_VLM}-tasks": _Recipe(
+    _TASKS_VLM: _Recipe(
         _build_tasks_vlm,
         # Not the modules that read and encode any data: they have one right result.
         (*_TINY_SOURCES, "arithmetic.py", "digit_tasks.py", "easy_vqa.py", "task_warm_start.py"),
         (*_MODELS, "easy-vqa"),
+    ),
+    _TINY_LANGUAGE: _Recipe(
+        _build_tiny_language,
+        ("arithmetic.py", "task_files.py", "task_warm_start.py", "tiny_language.py", "tiny_vlm.py"),
+        ("numpy", "tokenizers", "torch", "transformers"),
     ),
 }
 _TASKS = ("digit-comparison", "digit-video", "easy-vqa", "arithmetic")

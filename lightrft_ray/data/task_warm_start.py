@@ -12,7 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedTokenizerBase, Qwen2_5_VLForConditionalGeneration
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Qwen2_5_VLForConditionalGeneration,
+)
 
 from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.data.decoding import load_media
@@ -37,13 +41,21 @@ class _Row:
     answer: Tensor  # (L,) int64, the end of the turn included
 
 
-def warm_start_on_tasks(checkpoint: Path, tasks: Sequence[TaskFiles], steps: int = STEPS) -> None:
-    """Train the checkpoint folder in place; the same machine gives the same bytes every time."""
+def warm_start_on_tasks(
+    checkpoint: Path,
+    tasks: Sequence[TaskFiles],
+    kind: type[PreTrainedModel] = Qwen2_5_VLForConditionalGeneration,
+    steps: int = STEPS,
+) -> None:
+    """Train the checkpoint folder of a `kind` of model in place.
+
+    The same machine gives the same bytes every time.
+    """
     processor = load_processor(checkpoint)
     encoder, tokenizer = PromptEncoder(processor, None, _LONGEST_PROMPT), tokenizer_of(processor)
     generator = torch.Generator().manual_seed(SEED)
     with single_threaded():
-        model = Qwen2_5_VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32)
+        model = kind.from_pretrained(checkpoint, dtype=torch.float32)
         optimizer = torch.optim.AdamW(model.train().parameters(), lr=LEARNING_RATE)
         prompts = [read_prompts(task.train_file)[0] for task in tasks]
         for step in range(steps):
@@ -75,7 +87,7 @@ def _batch(
     return rows
 
 
-def _answer_loss(model: Qwen2_5_VLForConditionalGeneration, rows: Sequence[_Row]) -> Tensor:
+def _answer_loss(model: PreTrainedModel, rows: Sequence[_Row]) -> Tensor:
     """Mean cross-entropy of the answers' tokens, a scalar."""
     ids = [torch.cat([row.prompt.expanded_ids, row.answer]) for row in rows]
     targets = [F.pad(row.answer, (len(row.prompt.expanded_ids), 0), value=_IGNORED) for row in rows]
@@ -87,7 +99,7 @@ def _answer_loss(model: Qwen2_5_VLForConditionalGeneration, rows: Sequence[_Row]
     logits = model(
         input_ids=pad_sequence(ids, batch_first=True),
         attention_mask=pad_sequence([torch.ones_like(each) for each in ids], batch_first=True),
-        mm_token_type_ids=pad_sequence(types, batch_first=True) if types else None,
+        **({"mm_token_type_ids": pad_sequence(types, batch_first=True)} if types else {}),
         **_media(rows),
     ).logits[:, :-1]
     labels = pad_sequence(targets, batch_first=True, padding_value=_IGNORED)[:, 1:]

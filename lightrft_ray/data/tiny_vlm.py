@@ -54,7 +54,7 @@ def build_tiny_qwen_vl(folder: Path, seed: int = 0) -> None:
 
     The same seed gives the same bytes; the caller's random state is left as it was.
     """
-    tokenizer = _byte_tokenizer()
+    tokenizer = byte_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = Qwen2_5_VLForConditionalGeneration(_config(tokenizer))
@@ -66,10 +66,10 @@ def build_tiny_qwen_vl(folder: Path, seed: int = 0) -> None:
 
 def tiny_qwen_vl_config() -> Qwen2_5_VLConfig:
     """The configuration that the checkpoint has, without building it."""
-    return _config(_byte_tokenizer())
+    return _config(byte_tokenizer())
 
 
-def _byte_tokenizer() -> Qwen2Tokenizer:
+def byte_tokenizer() -> Qwen2Tokenizer:
     """A byte-level BPE tokenizer without merges: 256 byte tokens, then the special tokens."""
     alphabet = sorted(ByteLevel.alphabet())
     tokenizer = Qwen2Tokenizer(

@@ -58,6 +58,16 @@ def check_sight(
             )
 
 
+def check_blind(config: RunConfig) -> None:
+    """Raise UserError where the policy is a vision-language model."""
+    path = config.model.pretrain
+    if sees_images(load_config(model_source(config, path))):
+        raise UserError(
+            f"model.pretrain {path} sees images: train it by launch/ppo_vl.py, also on text alone, "
+            "or choose a language model"
+        )
+
+
 def check_tokens(
     configs: Mapping[str, PretrainedConfig],
     paths: Mapping[str, str],

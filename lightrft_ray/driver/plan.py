@@ -9,6 +9,7 @@ from lightrft_ray.driver.packing import Node, Packing, RoleDemand, pack
 from lightrft_ray.driver.placement import role_demands
 from lightrft_ray.driver.plan_memory import GB
 from lightrft_ray.driver.plan_roles import Hardware, Lengths, RoleEstimator, RolePlan
+from lightrft_ray.workers.sequence_limits import longest_sequence
 
 _NEARLY_FULL = 0.9  # of a GPU: the allocator's own waste wants the rest
 _PLENTY = 1e6  # of what a planned node has besides GPUs
@@ -46,7 +47,7 @@ def make_plan(
     roles = tuple(estimator.estimates())
     demands = tuple(role_demands(config))
     n_nodes, packing = _needed_nodes(demands, hardware)
-    cached, longest = estimator.cached_tokens(), _longest(config)
+    cached, longest = estimator.cached_tokens(), longest_sequence(config)
     problems = [packing.misfit] if packing.misfit else []
     problems += [text for role in roles for text in _does_not_fit(role, hardware)]
     problems += _too_small_cache(cached, longest)
@@ -76,12 +77,6 @@ def _needed_nodes(demands: Sequence[RoleDemand], hardware: Hardware) -> tuple[in
         if packing.misfit is None:
             break
     return count, packing
-
-
-def _longest(config: RunConfig) -> int:
-    """Tokens of the longest sequence that a generator must be able to hold."""
-    training = config.rollout.generate_max_len
-    return config.data.prompt_max_len + max(training, config.evaluation.longest(training))
 
 
 def _does_not_fit(role: RolePlan, hardware: Hardware) -> list[str]:

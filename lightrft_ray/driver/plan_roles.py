@@ -12,8 +12,7 @@ from transformers import PretrainedConfig
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.reward_sources import RewardModelConfig
-from lightrft_ray.data.embedded import is_embedded
-from lightrft_ray.data.tiny_vlm import tiny_qwen_vl_config
+from lightrft_ray.data.embedded import embedded_config, is_embedded
 from lightrft_ray.driver.model_checks import check_tensor_parallel
 from lightrft_ray.driver.placement import reward_model_role
 from lightrft_ray.driver.plan_memory import (
@@ -40,6 +39,7 @@ from lightrft_ray.models.trained_part import leave_to_train
 from lightrft_ray.sync.weight_source import published_numel
 from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.judge_settings import engine_config
+from lightrft_ray.workers.sequence_limits import cpu_batched_tokens
 
 Device = Literal["GPU", "CPU"]
 
@@ -57,6 +57,9 @@ _LIBRARIES_CPU = {
 _CUDA_CONTEXT = 0.8 * GB
 _NCCL_BUFFERS = 0.7 * GB
 _VLLM_WORKING = 2.5 * GB  # activations of a full prefill and CUDA graphs
+# By which vLLM's core hands requests to its worker: ten chunks (VLLM_MQ_MAX_CHUNK_BYTES_MB), which
+# fill with pixels, and which are resident in both.
+_VLLM_RING = 10 * 16 * 2**20
 _MB = 10**6
 _ITEMSIZE = {"float32": 4, "bfloat16": 2}
 
@@ -207,13 +210,7 @@ class RoleEstimator:
         shards = rollout.vllm_tensor_parallel_size
         weights = float(shape.parameters * _ITEMSIZE[config.generator_dtype])
         if not config.placement.vllm_use_gpu:
-            on_cpu = {
-                "libraries": _LIBRARIES_CPU["generator"],
-                "weights": weights,
-                "KV cache": float(rollout.vllm_kv_cache_gb * GIB),
-                "publication": published,
-            }
-            return RolePlan(role, "CPU", Memory(on_cpu))
+            return RolePlan(role, "CPU", self._engine_on_cpu(config, shape, weights, published))
         held = {
             "libraries": self._libraries("generator", "GPU", shards),
             "weights": weights / shards,
@@ -224,6 +221,21 @@ class RoleEstimator:
         held["KV cache"] = max(taken - sum(held.values()), 0.0)
         # On the host: a copy in its node's object store, and one in shared memory.
         return RolePlan(role, "GPU", Memory(held), host=2 * published)
+
+    def _engine_on_cpu(
+        self, config: RunConfig, shape: ModelShape, weights: float, published: float
+    ) -> Memory:
+        """Of an engine's three processes: the actor, vLLM's core and its worker."""
+        held = {
+            "libraries": _LIBRARIES_CPU["generator"],
+            "weights": weights,
+            "KV cache": float(config.rollout.vllm_kv_cache_gb * GIB),
+            "publication": published,
+        }
+        if shape.vision is not None:
+            held |= {"messages": 2 * _VLLM_RING, "media": float(config.media.media_cache_mb * _MB)}
+        rows = RowSize(cpu_batched_tokens(config), 0, 0, repeats_keys=False)
+        return Memory(held, {"prefill": scoring(shape, rows, _ITEMSIZE[config.model.dtype])})
 
     def _libraries(self, role: str, device: Device, ranks: int) -> float:
         if device == "CPU":
@@ -275,7 +287,7 @@ class RoleEstimator:
 
 def _config_of(config: RunConfig, path: str, setting: str) -> PretrainedConfig:
     if is_embedded(path):
-        return tiny_qwen_vl_config()
+        return embedded_config(path)
     found = planned_config(model_source(config, path), setting)
     found.dtype = torch.float32 if config.model.dtype == "float32" else torch.bfloat16
     return found

@@ -17,6 +17,7 @@ from lightrft_ray.workers.engine_scratch import remove_abandoned
 
 _ADDRESS = "RAY_ADDRESS"
 _CONNECT_TIMEOUT = 10  # s
+_SERVERS = {"ray": "Ray's client server", "http": "a dashboard", "https": "a dashboard"}
 _WAIT_FOR_CHILDREN = 10  # s: what is still there then is killed
 
 
@@ -58,6 +59,12 @@ def ray_session() -> Iterator[RaySession]:
 
 
 def _connect(address: str) -> None:
+    scheme, is_url, _ = address.partition("://")
+    if is_url:
+        raise UserError(
+            f"{_ADDRESS}={address} is the address of {_SERVERS.get(scheme, 'no Ray cluster')}: "
+            "give HOST:6379, that of the head itself, or submit the run with `ray job submit`"
+        )
     try:
         _check_somebody_listens(address)
         ray.init(log_to_driver=False)
@@ -85,7 +92,7 @@ def _other_versions(address: str, complaint: str) -> str:
 
 def _check_somebody_listens(address: str) -> None:
     """Raise OSError at once where nobody does: Ray itself would try for many minutes."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
+    host, _, port = address.rpartition(":")
     if host and port.isdigit():  # other forms, such as "auto", name no port
         socket.create_connection((host, int(port)), timeout=_CONNECT_TIMEOUT).close()
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TypeVar
 
+import psutil
 import ray
 import torch
 from torch import Tensor, nn
@@ -38,6 +39,15 @@ def free_address() -> tuple[str, int]:
         return host, probe.getsockname()[1]
 
 
+def interface_towards(host: str, port: int) -> str | None:
+    """The network interface by which this process reaches an address; None where none does."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))  # of a datagram socket: nothing is sent
+        own = probe.getsockname()[0]
+    names = psutil.net_if_addrs().items()
+    return next((name for name, all_ in names if any(each.address == own for each in all_)), None)
+
+
 def join_process_group(group: ProcessGroup, config: RunConfig, device: torch.device) -> None:
     """Meet the other ranks; raises after the learner's deadline if one does not come."""
     import deepspeed
@@ -53,6 +63,10 @@ def join_process_group(group: ProcessGroup, config: RunConfig, device: torch.dev
         # DeepSpeed would compile a shared-memory all-reduce, which takes a minute and a compiler
         # and leaves blocks in /dev/shm when a rank is killed. gloo does the same work.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+        # By itself gloo listens where the host's name leads, which on many is the loopback.
+        interface = interface_towards(group.host, group.port)
+        if interface is not None:
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", interface)
     deepspeed.init_distributed(
         dist_backend="gloo" if device.type == "cpu" else "nccl",
         timeout=timedelta(seconds=config.trainer.learner_timeout),

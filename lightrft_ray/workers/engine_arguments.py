@@ -11,8 +11,7 @@ from lightrft_ray.config import RunConfig
 from lightrft_ray.sync.plugin import OBJECT_STORE
 from lightrft_ray.workers.engine_scheduler import whole_media_scheduler
 from lightrft_ray.workers.hot_first_token import HotFirstToken
-
-_CPU_BATCHED_TOKENS = 16384
+from lightrft_ray.workers.sequence_limits import cpu_batched_tokens, longest_sequence
 
 
 def engine_arguments(
@@ -28,7 +27,7 @@ def engine_arguments(
         trust_remote_code=config.model.trust_remote_code,
         dtype=config.generator_dtype,
         seed=config.seed,
-        max_model_len=_longest_sequence(config),
+        max_model_len=longest_sequence(config),
         max_num_seqs=config.rollout.vllm_max_num_seqs,
         tensor_parallel_size=config.rollout.vllm_tensor_parallel_size,
         enforce_eager=config.rollout.vllm_enforce_eager,
@@ -63,7 +62,7 @@ def engine_arguments(
         # 128 tokens, short prompts share none and are computed n times. 32 is the least it takes.
         arguments.block_size = 32
         arguments.enable_chunked_prefill = False
-        arguments.max_num_batched_tokens = max(_CPU_BATCHED_TOKENS, _longest_sequence(config))
+        arguments.max_num_batched_tokens = cpu_batched_tokens(config)
     return arguments
 
 
@@ -71,9 +70,3 @@ def _backend(config: RunConfig) -> str:
     """The engine's end of the transport: vLLM's own, or ours for the object store."""
     transport = config.sync.transport
     return OBJECT_STORE if transport == "object_store" else transport
-
-
-def _longest_sequence(config: RunConfig) -> int:
-    """Tokens of the longest prompt with the longest response, in training or evaluation."""
-    training = config.rollout.generate_max_len
-    return config.data.prompt_max_len + max(training, config.evaluation.longest(training))

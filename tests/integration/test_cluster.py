@@ -1,5 +1,6 @@
 """Runs on a cluster that somebody else started, with token authentication as Ray has it."""
 
+import json
 import os
 import secrets
 import socket
@@ -42,6 +43,7 @@ class Cluster:
             PATH=f"{BIN}:{os.environ['PATH']}",
             RAY_AUTH_MODE="token",
             RAY_AUTH_TOKEN=secrets.token_hex(16),
+            **{self._set_address(): f"http://127.0.0.1:{self.dashboard}"},
         )
         rest = [
             f"--temp-dir={folder}",
@@ -57,6 +59,11 @@ class Cluster:
             env=self.environment,
         )
 
+    @staticmethod
+    def _set_address() -> str:
+        """The variable that the README has for the address of the job server."""
+        return documented("export RAY_API_SERVER_ADDRESS=http://HEAD:8265")[1].partition("=")[0]
+
     def ray(self, *words: str, timeout: float = TIMEOUT) -> subprocess.CompletedProcess[str]:
         """Run a `ray` command from the repository."""
         return subprocess.run(
@@ -71,7 +78,17 @@ class Cluster:
 
     def job(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a `ray job` command."""
-        return self.ray("job", verb, "--address", f"http://127.0.0.1:{self.dashboard}", *words)
+        return self.ray("job", verb, *words)
+
+    def follow(self) -> subprocess.Popen[str]:
+        """Follow the log of the job of the README."""
+        return subprocess.Popen(
+            documented("ray job logs --follow grpo-1"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.environment,
+        )
 
     def wait_until_up(self) -> None:
         """Return when a job has run: the agent that starts jobs comes after the job server."""
@@ -79,6 +96,13 @@ class Cluster:
         while self.job("submit", "--", "true").returncode != 0:
             assert time.monotonic() < deadline, "the cluster did not come up"
             time.sleep(1)
+
+    def actors(self) -> set[str]:
+        """Classes of the actors that live, as Ray's state API has them."""
+        words = documented("ray list actors --address $RAY_API_SERVER_ADDRESS --filter state=ALIVE")
+        words = [self.environment.get(word.removeprefix("$"), word) for word in words]
+        listed = json.loads(self.ray(*words[1:], "--format", "json").stdout)
+        return {actor["class_name"] for actor in listed} - {"JobSupervisor"}
 
     def engines(self) -> list[psutil.Process]:
         """The processes of vLLM engines that run in the cluster."""
@@ -106,23 +130,6 @@ def _entry_point(output_dir: Path, *documented: str, **options: object) -> list[
     """The command after `ray job submit … --`; the interpreter is the cluster's."""
     _, _, *rest = command(output_dir, *documented, **options)
     return ["python", "launch/ppo_vl.py", *rest]
-
-
-def test_a_submitted_job_trains(cluster: Cluster, tmp_path: Path) -> None:
-    submit = documented(
-        "ray job submit --address http://HEAD:8265 --working-dir . -- "
-        "python launch/ppo_vl.py --config launch/configs/digits_grpo.yaml"
-    )
-    place = submit.index("launch/ppo_vl.py")
-    words = _entry_point(tmp_path / "run", *submit[place:], num_steps=2)
-    address = f"http://127.0.0.1:{cluster.dashboard}"
-    submit[submit.index("http://HEAD:8265")] = address
-    result = cluster.ray(*submit[1 : place - 1], *words)
-    assert result.returncode == 0, result.stdout + result.stderr
-    assert "step 2/2" in " ".join(result.stdout.split())
-    assert "succeeded" in result.stdout
-    assert len(metrics(tmp_path / "run")) == 3
-    assert (tmp_path / "run" / "hf_checkpoint" / "model.safetensors").is_file()
 
 
 def test_the_doctor_looks_at_the_machine_and_the_cluster(cluster: Cluster) -> None:
@@ -161,24 +168,49 @@ def test_ray_address_names_the_cluster_to_run_on(cluster: Cluster, tmp_path: Pat
     assert_all_gone(cluster.engines())
 
 
-def test_a_stopped_job_leaves_no_worker(cluster: Cluster, tmp_path: Path) -> None:
-    output = tmp_path / "run"
-    submitted = cluster.job(
-        "submit",
-        "--no-wait",
-        "--submission-id=to-be-stopped",
-        "--working-dir",
-        ".",
-        "--",
-        *_entry_point(output, num_steps=500),
+def _submit(
+    cluster: Cluster, output_dir: Path, *more: str, **options: object
+) -> subprocess.CompletedProcess[str]:
+    """Submit the demo as the README says, with `more` words for Ray."""
+    words = documented(
+        'ray job submit --submission-id grpo-1 --metadata-json \'{"owner": "me"}\' --working-dir . '
+        "--runtime-env cluster/runtime_env.yaml -- "
+        "python launch/ppo_vl.py --config launch/configs/digits_grpo.yaml --resume auto "
+        "--output_dir /runs/grpo-1"
     )
+    place = words.index("--")
+    job = _entry_point(output_dir, *words[place + 2 : -2], **options)
+    return cluster.ray(*words[1:place], *more, "--", *job)
+
+
+def test_a_job_is_followed_stopped_and_submitted_again(cluster: Cluster, tmp_path: Path) -> None:
+    """It ends in order, leaves a checkpoint and no worker; the next one goes on from there."""
+    output = tmp_path / "run"
+    submitted = _submit(cluster, output, "--no-wait", num_steps=500)
     assert submitted.returncode == 0, submitted.stdout + submitted.stderr
+    following = cluster.follow()
     _wait_for_steps(output, 1)
     engines = cluster.engines()
     assert engines
-    stopped = cluster.job("stop", "to-be-stopped")
+    assert cluster.actors() == {"Generator", "PolicyLearner", "RewardWorker"}
+    stopped = cluster.ray(*documented("ray job stop grpo-1")[1:])
     assert stopped.returncode == 0, stopped.stdout + stopped.stderr
+    log, _ = following.communicate(timeout=TIMEOUT)
+    last = int(metrics(output)[-1]["step"])
+    assert f"saved after step {last}" in " ".join(log.split())
     assert_all_gone(engines, within=20)
+    jobs = cluster.job("list").stdout
+    assert "'owner': 'me'" in jobs
+    assert "JobStatus.STOPPED" in jobs
+    # Ray knows each submission by an id of its own; the last one given counts.
+    result = _submit(cluster, output, "--submission-id", "grpo-2", num_steps=last + 1)
+    text = " ".join(result.stdout.split())
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f"resumed from {output}/checkpoints/step_{last}" in text
+    assert f"step {last + 1}/{last + 1}" in text
+    assert "succeeded" in text
+    assert [record["step"] for record in metrics(output)] == [*range(last + 2)]
+    assert (output / "hf_checkpoint" / "model.safetensors").is_file()
 
 
 def _wait_for_steps(output: Path, count: int) -> None:

@@ -10,6 +10,7 @@ from lightrft_ray.workers.deepspeed_engine import (
     _is_finite,
     _marking_last,
     deepspeed_settings,
+    interface_towards,
 )
 
 
@@ -54,3 +55,7 @@ def test_half_precision_checks_for_overflow() -> None:
 )
 def test_a_norm_that_tells_of_an_overflow(norm: float, finite: bool) -> None:
     assert _is_finite(norm) is finite
+
+
+def test_this_machine_is_reached_over_its_loopback() -> None:
+    assert interface_towards("127.0.0.1", 1) == "lo"

@@ -1,0 +1,124 @@
+"""Ray on hosts: one node each, with its own folder, as `ray start` gives it."""
+
+import json
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from tests.cluster.network import Host
+from tests.cluster.runs import RESOURCES
+from tests.integration.launching import ROOT, assert_all_gone, command, environment
+
+BIN = Path(sys.executable).parent
+_PORT = 6379
+_UP_WITHIN = 90.0  # s
+_OBJECT_STORE = 300_000_000
+
+
+class RayHosts:
+    """A head on the first host, and workers on the others."""
+
+    def __init__(self, machines: list[Host], folder: Path) -> None:
+        self.hosts = machines
+        self._folder = folder
+        self._nodes: dict[int, subprocess.Popen[bytes]] = {}
+        self.environment = environment(
+            PATH=f"{BIN}:{os.environ['PATH']}",
+            RAY_AUTH_MODE="token",
+            RAY_AUTH_TOKEN=secrets.token_hex(16),
+            RAY_USAGE_STATS_ENABLED="0",
+        )
+
+    @property
+    def address(self) -> str:
+        """Of the cluster."""
+        return f"{self.hosts[0].address}:{_PORT}"
+
+    def start_all(self) -> None:
+        """Start the nodes of all hosts; returns when the head knows them."""
+        for host in self.hosts:
+            self.start(host)
+            self._wait_until_up()
+
+    def start(self, host: Host) -> None:
+        """Start the host's node."""
+        # Sockets' paths must be short.
+        folder = self._folder / str(host.number)
+        folder.mkdir(exist_ok=True)
+        is_head = host is self.hosts[0]
+        where = ["--head", f"--port={_PORT}"] if is_head else [f"--address={self.address}"]
+        words = [
+            *("ray", "start", "--block", *where, f"--node-ip-address={host.address}"),
+            *(f"--temp-dir={folder}", "--num-cpus=2", f"--object-store-memory={_OBJECT_STORE}"),
+            f"--resources={json.dumps(RESOURCES[host.number])}",
+        ]
+        with (self._folder / f"{host.number}.log").open("ab") as log:
+            self._nodes[host.number] = subprocess.Popen(
+                host.inside(words), stdout=log, stderr=log, env=self.environment, cwd=ROOT
+            )
+
+    def _wait_until_up(self) -> None:
+        """Return when the cluster has all nodes that were started."""
+        deadline = time.monotonic() + _UP_WITHIN
+        while self.alive() != sorted(self._nodes):
+            assert time.monotonic() < deadline, f"only {self.alive()} came up: {self.logs()}"
+            time.sleep(1)
+
+    def alive(self) -> list[int]:
+        """Numbers of the hosts whose nodes the head takes for alive."""
+        words = ["ray", "list", "nodes", "--filter", "state=ALIVE", "--format", "json"]
+        result = self.on(self.hosts[0], words)
+        nodes = json.loads(result.stdout) if result.returncode == 0 else []
+        return sorted(int(node["node_ip"].rpartition(".")[2]) for node in nodes)
+
+    def on(self, host: Host, words: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run a command on a host, to its end."""
+        return subprocess.run(
+            host.inside(words),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            env=self.environment | {"RAY_ADDRESS": self.address},
+            cwd=ROOT,
+        )
+
+    def launch(self, output_dir: Path, **options: object) -> subprocess.Popen[str]:
+        """Start the entry point on the head's host."""
+        return subprocess.Popen(
+            self.hosts[0].inside(command(output_dir, **options)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=self.environment | {"RAY_ADDRESS": self.address},
+            cwd=ROOT,
+        )
+
+    def kill(self, host: Host) -> None:
+        """End all processes of a host at once, as when its power fails."""
+        node = self._nodes.pop(host.number)
+        family = [*psutil.Process(node.pid).children(recursive=True), psutil.Process(node.pid)]
+        for process in family:
+            process.send_signal(signal.SIGKILL)
+        node.wait()
+        assert_all_gone(family)
+
+    def stop(self) -> None:
+        """End all nodes."""
+        families = []
+        for node in self._nodes.values():
+            families += psutil.Process(node.pid).children(recursive=True)
+            node.terminate()
+        for node in self._nodes.values():
+            node.wait(timeout=60)
+        assert_all_gone(families, within=30)
+
+    def logs(self) -> str:
+        """What `ray start` printed on each host."""
+        return "\n".join(path.read_text() for path in sorted(self._folder.glob("*.log")))
