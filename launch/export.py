@@ -18,6 +18,9 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="launch/export.py", description=__doc__)
     parser.add_argument("--checkpoint", required=True, help="path or fsspec url")
     parser.add_argument("--output", required=True, type=Path, help="folder to make")
+    parser.add_argument(
+        "--lora", choices=["merged", "adapter"], help="another form than checkpoint.hf_lora's"
+    )
     options = parser.parse_args(argv)
     # Imported here: --help and mistakes need not wait for torch.
     from lightrft_ray.driver.export import export_checkpoint
@@ -25,7 +28,7 @@ def main(argv: Sequence[str]) -> int:
 
     try:
         checkpoint = checkpoint_at(options.checkpoint, print)
-        export_checkpoint(checkpoint, options.output)
+        export_checkpoint(checkpoint, options.output, options.lora)
     except UserError as error:
         exit_with_error(error)
     print(f"step {checkpoint.step} of {checkpoint.storage.url}: {options.output}")

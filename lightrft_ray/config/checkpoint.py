@@ -1,10 +1,13 @@
 """The settings of checkpoints: what a run writes to go on from, and what it goes on from."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, NonNegativeInt, PositiveFloat, PositiveInt
 
 from lightrft_ray.config.fields import NonEmptyStr, Section, one_process_alone_sees
+
+LoraForm = Literal["merged", "adapter"]
+"""How a Hugging Face folder holds adapters: in the model's weights, or alone, as peft has them."""
 
 
 class CheckpointConfig(Section):
@@ -25,5 +28,8 @@ class CheckpointConfig(Section):
     """Keep the checkpoint with the best eval/accuracy beside the newest ones."""
     save_hf_ckpt: bool = False
     """Keep the policy as a Hugging Face folder in each checkpoint, too."""
+    hf_lora: LoraForm = "merged"
+    """There, adapters are merged into the weights, or alone for peft and vLLM to add
+    (save_hf_ckpt and model.lora_rank > 0)."""
     save_timeout: PositiveFloat = 1800
     """Seconds to wait for a checkpoint to be written."""

@@ -4,13 +4,10 @@ Each function raises a ValueError of one line that names the settings and the re
 hands it on as part of its ValidationError.
 """
 
-import os
 from collections.abc import Mapping, Sequence, Set
 from math import gcd, lcm
-from pathlib import Path
 
 from lightrft_ray.config.algorithm import GROUP_ESTIMATORS, AlgorithmConfig
-from lightrft_ray.config.checkpoint import CheckpointConfig
 from lightrft_ray.config.data import DataConfig
 from lightrft_ray.config.evaluation import EvaluationConfig
 from lightrft_ray.config.fields import Section, reject_changed
@@ -19,8 +16,6 @@ from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.reward import RewardConfig
 from lightrft_ray.config.rollout import RolloutConfig
 from lightrft_ray.config.trainer import TrainerConfig
-
-_EMBEDDED = "embedded:"  # such a name is no path; the data layer resolves it
 
 
 def check_group_size(rollout: RolloutConfig, algorithm: AlgorithmConfig) -> None:
@@ -253,53 +248,3 @@ def check_warmup(trainer: TrainerConfig, optimizer_steps: int) -> None:
             f"{optimizer_steps} optimizer steps (trainer.num_steps {trainer.num_steps}): "
             f"set trainer.lr_warmup_steps below {optimizer_steps}"
         )
-
-
-def check_overwriting(
-    output_dir: str, model: ModelConfig, data: DataConfig, reward: RewardConfig
-) -> None:
-    """A run that replaces what is in its output folder must not read its input from there."""
-    inputs = {
-        "model.pretrain": model.pretrain,
-        "model.ref_pretrain": model.ref_pretrain,
-        "model.critic_pretrain": model.critic_pretrain,
-        "data.eval_data": data.eval_data,
-        "data.pretrain_data": data.pretrain_data,
-    }
-    functions = {f"reward.functions.{name}": each for name, each in reward.functions.items()}
-    files = {"reward.reward_fn": reward.reward_fn}
-    files |= {name: each.function for name, each in functions.items()}
-    inputs |= {name: file for name, file in files.items() if file.endswith(".py")}
-    models = {f"reward.models.{name}": each.pretrain for name, each in reward.models.items()}
-    inputs |= models
-    prompts = [("data.prompt_data", source) for source in data.prompt_sources]
-    for name, path in (*inputs.items(), *prompts):
-        if path is None or path.startswith(_EMBEDDED) or not _lies_in(path, output_dir):
-            continue
-        if (name.startswith("model.") or name in models) and _is_hub_name(path, output_dir):
-            continue
-        raise ValueError(
-            f"overwrite_output true would delete the run's own input: {name} {path} lies in "
-            f"output_dir {output_dir}: set output_dir to another folder, or overwrite_output "
-            "to false"
-        )
-
-
-def check_resuming(checkpoint: CheckpointConfig) -> None:
-    """A run that is replaced cannot be gone on with; `overwrite_output` is true."""
-    if checkpoint.resume != "never":
-        raise ValueError(
-            f"overwrite_output true would remove what checkpoint.resume {checkpoint.resume} goes "
-            "on from: set overwrite_output to false, or checkpoint.resume to never"
-        )
-
-
-def _lies_in(path: str, folder: str) -> bool:
-    # Path.resolve raises on a loop of links, which is not for this check to report.
-    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(folder))
-
-
-def _is_hub_name(path: str, folder: str) -> bool:
-    """Whether `path` lies in `folder` only as every name on the Hugging Face hub would."""
-    is_local = Path(path).is_absolute() or path.startswith(".") or Path(path).exists()
-    return not is_local and _lies_in(".", folder)

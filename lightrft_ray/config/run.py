@@ -23,10 +23,8 @@ from lightrft_ray.config.checks import (
     check_group_size,
     check_kl,
     check_micro_batch,
-    check_overwriting,
     check_placed_roles,
     check_reference,
-    check_resuming,
     check_row_layout,
     check_shaping,
     check_train_batch,
@@ -39,6 +37,7 @@ from lightrft_ray.config.fields import NonEmptyStr, Section
 from lightrft_ray.config.logging import LoggingConfig
 from lightrft_ray.config.media import MediaConfig
 from lightrft_ray.config.model import ModelConfig
+from lightrft_ray.config.output_checks import check_export, check_overwriting, check_resuming
 from lightrft_ray.config.placement import PlacementConfig
 from lightrft_ray.config.recovery import RecoveryConfig
 from lightrft_ray.config.reward import RewardConfig
@@ -186,6 +185,7 @@ class RunConfig(Section):
         check_transport(self.sync, self.placement)
         check_colocation(self.placement, self.rollout, self.trainer, self.evaluation, self.guests)
         check_staleness(self.rollout, self.algorithm, self.evaluation)
+        check_export(self.checkpoint, self.model)
         if self.overwrite_output:
             check_resuming(self.checkpoint)
             check_overwriting(self.output_dir, self.model, self.data, self.reward)

@@ -11,13 +11,16 @@ import ray
 from torch import Tensor
 
 from lightrft_ray.config import RunConfig, UserError
+from lightrft_ray.config.checkpoint import LoraForm
 from lightrft_ray.data.processing import load_processor
 from lightrft_ray.driver.checkpoint_store import Checkpoint
 from lightrft_ray.driver.model_card import model_card
 from lightrft_ray.driver.preflight import resolve_checkpoints
 from lightrft_ray.models.loading import load_policy
 from lightrft_ray.models.token_models import TokenPolicy
+from lightrft_ray.models.trained_part import leave_to_train
 from lightrft_ray.observe.names import Record
+from lightrft_ray.sync.weight_source import full_state_dict, named_weights
 from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.snapshot import POLICY
 from lightrft_ray.workers.state_files import deepspeed_classes, state_from_file
@@ -25,16 +28,18 @@ from lightrft_ray.workers.storage import FileEntry, Storage
 
 HF_FOLDER = "hf"
 """The Hugging Face folder within a checkpoint, where `save_hf_ckpt` asks for it."""
+_MB = 1_000_000
 
 
-def export_checkpoint(checkpoint: Checkpoint, output: Path) -> None:
+def export_checkpoint(checkpoint: Checkpoint, output: Path, lora: LoraForm | None = None) -> None:
     """Write a checkpoint's policy to `output`: safetensors, processor, chat template and card.
 
-    Raises UserError where `output` holds something already.
+    `lora` takes the place of the run's `checkpoint.hf_lora`. Raises UserError where `output` holds
+    something already, and for adapters that the run has not.
     """
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise UserError(f"--output {output} is not empty: give another folder")
-    config = RunConfig.model_validate_json(json.dumps(checkpoint.manifest.config))
+    config = _with_lora(RunConfig.model_validate_json(json.dumps(checkpoint.manifest.config)), lora)
     state = json.loads(checkpoint.driver_state())
     _export(checkpoint.storage, config, output, state["step"], state["results"])
 
@@ -56,12 +61,26 @@ def export_beside(url: str, config: RunConfig, step: int, results: Record) -> di
 
 def _export(storage: Storage, config: RunConfig, output: Path, step: int, results: Record) -> None:
     resolved = resolve_checkpoints(config)
-    policy = TokenPolicy(load_policy(model_source(resolved, resolved.model.pretrain)))
+    model = load_policy(model_source(resolved, resolved.model.pretrain))
+    adapted = leave_to_train(model, resolved.model, resolved.seed)
     with _at_hand(storage) as folder:
-        policy.load_state_dict(_full_state(folder, config.trainer.zero_stage))
-    policy.model.save_pretrained(output)
+        TokenPolicy(model).load_state_dict(_full_state(folder, config.trainer.zero_stage))
+    if config.checkpoint.hf_lora == "adapter":
+        adapted.save_pretrained(output)
+    else:
+        weights = named_weights(model, config.sync.bucket_mb * _MB)
+        model.save_pretrained(output, state_dict=full_state_dict(weights, keep=True))
     write_companions(resolved, output)
     (output / "README.md").write_text(model_card(config, step, results), encoding="utf-8")
+
+
+def _with_lora(config: RunConfig, lora: LoraForm | None) -> RunConfig:
+    if lora is None:
+        return config
+    if config.model.lora_rank == 0:
+        raise UserError("--lora: this run trained no adapters (model.lora_rank 0): leave it out")
+    checkpoint = config.checkpoint.model_copy(update={"hf_lora": lora})
+    return config.model_copy(update={"checkpoint": checkpoint})
 
 
 def write_companions(config: RunConfig, output: Path) -> None:

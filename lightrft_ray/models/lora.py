@@ -5,12 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from lightrft_ray.config.errors import UserError
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class LoraSettings:
     vision_tower: bool = False
 
 
-def add_lora(model: PreTrainedModel, settings: LoraSettings) -> nn.Module:
+def add_lora(model: PreTrainedModel, settings: LoraSettings) -> PeftModel:
     """The model as a peft model in which the adapters alone train.
 
     Raises UserError for target modules that match nothing.

@@ -27,6 +27,14 @@ def _error(**sections: dict[str, object]) -> str:
             ["ranks up to 512", "sync.lora_sync to merged", "model.lora_rank to 512"],
         ),
         (
+            {"checkpoint": {"save_hf_ckpt": True, "hf_lora": "adapter"}},
+            ["checkpoint.hf_lora to merged", "model.lora_rank to 1 or more"],
+        ),
+        (
+            {"model": {"lora_rank": 8}, "checkpoint": {"hf_lora": "adapter"}},
+            ["checkpoint.hf_lora to merged", "checkpoint.save_hf_ckpt to true"],
+        ),
+        (
             {"model": {"lora_rank": 8, "freeze_patterns": ["*.norm.*"]}},
             ["model.freeze_patterns", "model.lora_rank to 0"],
         ),
