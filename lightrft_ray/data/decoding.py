@@ -31,9 +31,11 @@ class EncodedMedia:
     videos: tuple[bytes, ...] = ()
 
     def digests(self) -> dict[str, list[str]]:
-        """A hash of each medium, by kind."""
+        """A hash of each medium, by kind; a file has another as a video than as an image."""
         by_kind = {"image": self.images, "video": self.videos}
-        return {kind: [_digest(each) for each in some] for kind, some in by_kind.items() if some}
+        return {
+            kind: [_digest(each, kind) for each in some] for kind, some in by_kind.items() if some
+        }
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ def load_media(prompt: Prompt, settings: MediaConfig) -> DecodedMedia:
     return decode_media(prompt, read_media(prompt), settings)
 
 
-def _digest(content: bytes) -> str:
-    return hashlib.blake2b(content, digest_size=_DIGEST_SIZE).hexdigest()
+def _digest(content: bytes, kind: str) -> str:
+    return hashlib.blake2b(content, digest_size=_DIGEST_SIZE, person=kind.encode()).hexdigest()
 
 
 class MediaDecoder:

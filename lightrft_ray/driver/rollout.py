@@ -178,12 +178,17 @@ class RolloutManager:
         """
         assigned = self._scheduler.assign()
         if self._in_lockstep:  # as one job, so that what runs together is the same in every run
-            coming = self._source.peek(self._config.rollout.rollout_batch_size) if assigned else []
+            coming = self._coming() if assigned else []
             for place, numbers in by_place(assigned).items():
                 self._submit(numbers, place, coming[place :: len(self._generators)])
         else:
             for number, place in assigned:
                 self._submit([number], place)
+
+    def _coming(self) -> list[Prompt]:
+        if self._config.media.ahead_mb == 0:
+            return []
+        return self._source.peek(self._config.rollout.rollout_batch_size)
 
     def _add(self, prompt: Prompt, epoch: int) -> None:
         seed = prompt_seed(self._config.seed, prompt.id, epoch)

@@ -7,8 +7,15 @@ import torch
 
 from lightrft_ray.models.rows import concatenate_padded
 
-# What vLLM's models are told of images beside what transformers' models take.
-_OWN = ("num_patches", "image_num_patches", "image_token_id", "video_num_patches", "video_token_id")
+# What vLLM's models are told of media beside what transformers' models take.
+_OWN = (
+    "num_patches",
+    "image_num_patches",
+    "image_token_id",
+    "video_num_patches",
+    "video_token_id",
+    "timestamps",  # of Qwen3-VL's frames, which stand in the prompt as text
+)
 _TILES = ("pixel_values", "pixel_attention_mask")
 
 

@@ -103,6 +103,7 @@ def test_a_digest_is_that_of_a_mediums_content(prompts: list[Prompt]) -> None:
     (first, second) = digests("0.png", "1.png")["image"]
     assert first != second
     assert digests("1.png", "copy.png") == {"image": [second, first]}
-    assert read_media(replace(one, images=(), videos=("0.png",))).digests() == {"video": [first]}
+    (as_video,) = read_media(replace(one, images=(), videos=("0.png",))).digests()["video"]
+    assert as_video != first
     with pytest.raises(MediaError, match=r"none\.png: does not exist"):
         digests("none.png")

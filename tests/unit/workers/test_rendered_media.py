@@ -17,7 +17,7 @@ def test_tensors_stay_as_they_are_but_for_bfloat16() -> None:
 
 
 def test_what_only_vllm_counts_is_left_out() -> None:
-    own = {"num_patches": torch.tensor([3]), "image_num_patches": torch.tensor([3])}
+    own = {"num_patches": torch.tensor([3]), "timestamps": [[0.2, 1.2]]}
     assert list(model_inputs({"pixel_values": torch.ones(3, 2), **own})) == ["pixel_values"]
 
 
