@@ -17,8 +17,8 @@ from lightrft_ray.models.loading import load_config
 from lightrft_ray.observe.structured_log import log_as_worker
 from lightrft_ray.rewards.sample import EncodedMedia, RewardSample, SampleScore, failed
 from lightrft_ray.workers.activity import Activity, WorkDone, noted
-from lightrft_ray.workers.gpu_memory import EngineGpus
 from lightrft_ray.workers.devices import model_source
+from lightrft_ray.workers.gpu_memory import EngineGpus
 from lightrft_ray.workers.judge_settings import engine_config, judge_template, verdict_rule
 from lightrft_ray.workers.messages import (
     GenerationSettings,
