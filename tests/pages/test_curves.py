@@ -44,6 +44,14 @@ def test_curves_are_drawn_and_explained(open_page: Open, run: Path) -> None:
     expect(page.locator("#overview")).to_contain_text("finished")
 
 
+def test_the_token_leaves_the_address(open_page: Open, run: Path) -> None:
+    page = open_page(run)
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/", page.url)
+    page.context.clear_cookies()
+    page.reload(wait_until="commit")
+    expect(page.locator("body")).to_contain_text("open the address that launch/view.py printed")
+
+
 def test_pointing_at_a_curve_shows_its_value_in_all_charts(open_page: Open, run: Path) -> None:
     page = open_page(run)
     plot = page.locator('[data-metric="reward/mean"] .plot')

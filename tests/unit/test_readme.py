@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
+from readme import README, ROOT
 
 from lightrft_ray.config.load import load_config
 from lightrft_ray.config.load_serve_reward import load_serve_config
@@ -14,9 +15,6 @@ from lightrft_ray.rewards.functions import READY_MADE
 from lightrft_ray.rewards.loading import load_reward
 from lightrft_ray.rewards.recipes import check_names
 from lightrft_ray.rewards.scoring import RewardInputs
-
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_glossary_of_metrics_is_the_one_in_the_code() -> None:
@@ -37,14 +35,6 @@ def test_named_files_exist() -> None:
         r"(?:launch|lightrft_ray|benchmarks|tests)/[\w/.-]+\.(?:py|yaml|png)", README
     ):
         assert (ROOT / path).is_file(), path
-
-
-def test_options_named_in_commands_exist() -> None:
-    commands = re.findall(r"launch/ppo_vl\.py((?: --[\w.]+ \S+)+)", README)
-    assert commands
-    for words in commands:
-        options = re.findall(r"--([\w.]+) (\S+)", words)
-        load_config(None, [(name, value) for name, value in options if name != "config"])
 
 
 def test_the_recipes_of_the_readme_are_a_configuration(tmp_path: Path) -> None:

@@ -1,19 +1,16 @@
 """The README's runnable snippets run, and its tables name what there is."""
 
 import re
-import shlex
 from pathlib import Path
 
 import pytest
+from readme import README, ROOT, blocks
 
-from launch import view
 from lightrft_ray.config import RunConfig
 from lightrft_ray.config.load import load_config
 from lightrft_ray.config.settings import find_setting
 from lightrft_ray.observe.names import FAMILIES, METRICS
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text(encoding="utf-8")
 _SECTIONS = "|".join(RunConfig.model_fields)
 
 
@@ -33,11 +30,17 @@ def test_python_snippets_run(snippet: str, tmp_path: Path, monkeypatch: pytest.M
     exec(compile(snippet, "README.md", "exec"), {"__name__": "readme"})
 
 
-def test_what_other_python_snippets_import_exists() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
-    imports = [line for block in blocks for line in block.splitlines() if line.startswith("from ")]
-    assert imports
-    exec("\n".join(imports), {})
+def test_other_snippets_are_those_that_tests_know() -> None:
+    """Each of these has a test of its own, with the files or models that it takes to be there."""
+    known = {
+        "python": ["# my_reward.py", "from lightrft_ray.models.judge "],
+        "yaml": ["data:", "reward:", "# reward_server.yaml"],
+        "json": ['{"prompt"'],
+        "text": ["$ make demo", "layout"],
+    }
+    for language, beginnings in known.items():
+        for block, beginning in zip(blocks(language), beginnings, strict=True):
+            assert block.startswith(beginning)
 
 
 def test_there_are_snippets_of_all_that_can_be_added() -> None:
@@ -95,18 +98,6 @@ def test_messages_quoted_for_symptoms_are_in_the_code() -> None:
     for quoted in re.findall("“([^”]+)”", section("When something is wrong")):
         for part in quoted.split("…"):
             assert part.strip() in joined, quoted
-
-
-def test_commands_of_the_viewer_are_understood(monkeypatch: pytest.MonkeyPatch) -> None:
-    commands = re.findall(r"launch/view\.py (runs/[^#\n]+)", README)
-    assert len(commands) == 3
-    parsed: list[list[Path]] = []
-    monkeypatch.setattr(view, "open_runs", lambda runs: parsed.append(runs) or [])
-    monkeypatch.setattr(view, "serve", lambda runs, port: None)
-    monkeypatch.setattr(view, "write_page", lambda runs, file: None)
-    for command in commands:
-        assert view.main(shlex.split(command)) == 0
-    assert len(parsed) == 3
 
 
 def test_the_contents_lead_to_headings() -> None:

@@ -5,6 +5,7 @@ import hmac
 import json
 import re
 import secrets
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
@@ -67,6 +68,11 @@ class ViewerServer(ThreadingHTTPServer):
     def cookie(self) -> str:
         """The name of the cookie with the token: browsers part cookies by host, not by port."""
         return f"lightrft_viewer_{self.server_port}"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say what went wrong, but for browsers that are gone before they have their answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

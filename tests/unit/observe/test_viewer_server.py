@@ -175,6 +175,17 @@ def test_a_port_that_is_none_is_told(run: Path, capsys: pytest.CaptureFixture[st
     assert "--port 70000 is no port" in error_of([str(run), "--port", "70000"], capsys)
 
 
+@pytest.mark.parametrize(("error", "is_said"), [(BrokenPipeError(), False), (KeyError(), True)])
+def test_a_browser_that_is_gone_is_no_error(
+    server: ViewerServer, error: Exception, is_said: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        raise error
+    except type(error):
+        server.handle_error(None, ("127.0.0.1", 1))
+    assert ("Traceback" in capsys.readouterr().err) == is_said
+
+
 def test_one_file_is_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "page.html"
     assert main([str(run), "--html", str(file)]) == 0

@@ -1,6 +1,6 @@
 // One chart: curves of a metric, a cursor by pointer or keyboard, a range to zoom into.
 
-import { el } from "./dom.js";
+import { breakable, el } from "./dom.js";
 import { number, withUnit } from "./format.js";
 import { layout, paint } from "./paint.js";
 import { nearest } from "./series.js";
@@ -18,7 +18,7 @@ export function createChart(name, info, store, tall) {
   const title = el(
     "figcaption",
     {},
-    el("span", { class: "name" }, name),
+    el("span", { class: "name" }, breakable(name)),
     latest,
     el("span", { class: "meaning" }, describe(info)),
   );

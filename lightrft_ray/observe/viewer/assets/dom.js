@@ -24,6 +24,11 @@ export function section(id, title, ...children) {
   return el("section", { id, "aria-labelledby": `${id}-title` }, heading, ...children);
 }
 
+// A name that a narrow line may be broken in, behind its slashes and underscores.
+export function breakable(name) {
+  return name.split(/(?<=[/_])/).flatMap((part) => [el("wbr"), part]);
+}
+
 export function select(label, options, value, onChange) {
   const control = el(
     "select",

@@ -7,6 +7,7 @@ import { niceTicks, tickText } from "./ticks.js";
 const COUNTS = [["1", "1 step"], ["3", "3 steps"], ["10", "10 steps"], ["30", "30 steps"]];
 const PHASES = ["generate", "score", "assemble", "train", "publish", "eval", "save"];
 const LEAST_LABEL = 6; // per cent of the width that a phase's name needs
+const NARROW = "(max-width: 900px)"; // as the style has it
 
 export function timelinePanel(store, source) {
   const body = el("div", {});
@@ -44,7 +45,7 @@ export function timelinePanel(store, source) {
 function ofRun(run, rows, several) {
   const spans = rows.flatMap((row) => row.spans.filter(({ start, end }) => end >= start));
   const title = several ? el("h3", { style: { color: `var(${run.colour})` } }, run.name) : null;
-  if (!spans.length) return el("div", {}, title, el("p", { class: "note" }, "Nothing is noted of these steps."));
+  if (!spans.length) return el("div", { class: "card" }, title, el("p", { class: "note" }, "Nothing is noted of these steps."));
   const low = spans.reduce((least, { start }) => Math.min(least, start), Infinity);
   const high = spans.reduce((most, { end }) => Math.max(most, end), -Infinity);
   const across = (time) => (100 * (time - low)) / (high - low || 1);
@@ -94,14 +95,15 @@ function union(spans) {
 }
 
 function ruler(rows, low, high, across) {
-  const ticks = niceTicks(low, high, 8).map((time) =>
+  const isNarrow = matchMedia(NARROW).matches;
+  const ticks = niceTicks(low, high, isNarrow ? 2 : 8).map((time) =>
     el("span", { class: "tick", style: { left: `${across(time)}%` } }, `${tickText(time)} s`),
   );
   const starts = rows
     .filter((row) => row.spans.length)
     .map((row) => [row.step, row.spans.reduce((least, { start }) => Math.min(least, start), Infinity)])
     .map(([step, time]) =>
-      el("span", { class: "start", style: { left: `${across(time)}%` } }, el("b", {}, `step ${step}`)),
+      el("span", { class: "start", style: { left: `${across(time)}%` } }, el("b", {}, isNarrow ? step : `step ${step}`)),
     );
   return el("div", { class: "ruler", "aria-hidden": true }, starts, ticks);
 }
