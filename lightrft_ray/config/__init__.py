@@ -7,6 +7,7 @@ from lightrft_ray.config.errors import (
     DataFault,
     InfrastructureError,
     InputsLost,
+    NoAnswer,
     UserError,
     WorkerDied,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "LoggingConfig",
     "MediaConfig",
     "ModelConfig",
+    "NoAnswer",
     "PlacementConfig",
     "RecoveryConfig",
     "RewardConfig",

@@ -20,5 +20,9 @@ class WorkerDied(InfrastructureError):  # noqa: N818 - what happened, which a ru
     """A worker's process is gone; the message names its role."""
 
 
+class NoAnswer(InfrastructureError):  # noqa: N818 - what happened, which a run may recover from
+    """A worker missed its deadline and may be at work still; the message names it."""
+
+
 class InputsLost(WorkerDied):
     """What a worker was to work on went with the process that made it."""

@@ -225,6 +225,7 @@ class TrainingLoop:
             "publish/version": publication.version,
             "publish/bytes": publication.nbytes,
             "publish/canary_max_abs_diff": publication.canary_max_abs_diff,
+            "time/publish_pause": publication.pause_seconds,
         }
 
     def _evaluates_after(self, step: int) -> bool:

@@ -50,7 +50,10 @@ class ObjectStoreTransport:
         self._generators = generators
 
     def send(self, places: Sequence[int], version: int) -> Sent:
-        """As `Transport.send`; a generator that died is replaced, and gets them as well."""
+        """As `Transport.send`; a generator that died or is late is replaced.
+
+        The new one gets the version before any work.
+        """
         exporting = self._learner.start("export_weights")
         buckets: list[tuple[BucketSpec, ObjectRef]] = wait_for(
             exporting, self._timeout, _EXPORTING, self._learner.alarm
@@ -58,7 +61,9 @@ class ObjectStoreTransport:
         loading = [
             self._generators.send(place, "update_weights", version, buckets) for place in places
         ]
-        pauses: list[float] = self._generators.collect(loading, self._timeout)
+        pauses: list[float] = self._generators.collect(
+            loading, self._timeout, replace_late=True
+        )
         return Sent(sum(spec.nbytes for spec, _ in buckets), max(pauses))
 
 

@@ -205,6 +205,9 @@ METRICS: dict[str, Metric] = {
     "time/assemble": Metric("s", "making experience of scored samples", "down"),
     "time/train": Metric("s", "forward, backward and optimizer", "down"),
     "time/publish": Metric("s", "moving new weights to the generators", "down"),
+    "time/publish_pause": Metric(
+        "s", "of publishing, how long the slowest generator could not sample", "down"
+    ),
     "time/eval": Metric("s", "evaluation on held-out prompts", "down"),
     "time/save": Metric("s", "copying what a checkpoint keeps; it is written later", "down"),
     "time/step": Metric("s", "the whole step by the wall clock, evaluation included", "down"),

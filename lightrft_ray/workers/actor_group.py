@@ -21,6 +21,7 @@ from lightrft_ray.config.errors import (
     DataFault,
     InfrastructureError,
     InputsLost,
+    NoAnswer,
     UserError,
     WorkerDied,
 )
@@ -36,13 +37,13 @@ def wait_for(
 ) -> list[Any]:
     """The results, in order; `alarm` is called again and again meanwhile.
 
-    Raises InfrastructureError that names `who` after `timeout` seconds, WorkerDied when its process
+    Raises NoAnswer that names `who` after `timeout` seconds, WorkerDied when its process
     is gone; a UserError or DataFault of the worker is raised as such.
     """
     try:
         return _get(references, timeout, alarm)
     except GetTimeoutError as error:
-        raise InfrastructureError(f"{who} did not answer within {timeout:g} s") from error
+        raise NoAnswer(f"{who} did not answer within {timeout:g} s") from error
     except (RayActorError, WorkerCrashedError) as error:
         reason = str(error).strip().splitlines()[-1]
         raise WorkerDied(f"{who} died: {reason}") from error
@@ -137,7 +138,7 @@ class ActorGroup:
 
     def wait(self, references: Sequence[ObjectRef]) -> list[Any]:
         """Results of calls to this group, within its deadline."""
-        return self._wait_for(references, self.timeout)
+        return self._wait_for(references, self.timeout, f"the {self.role} worker")
 
     def send(self, place: int, method: str, *arguments: object) -> Call:
         """Call a method on the actor of a place."""
@@ -149,29 +150,39 @@ class ActorGroup:
         """Call a method with the same arguments on every actor."""
         return [self.send(place, method, *arguments) for place in range(len(self))]
 
-    def collect(self, calls: Sequence[Call], timeout: float | None = None) -> list[Any]:
+    def collect(
+        self, calls: Sequence[Call], timeout: float | None = None, *, replace_late: bool = False
+    ) -> list[Any]:
         """Results of calls, in order, each within a deadline (None: the group's).
 
-        Where `revive` is set, the calls of an actor that died are made again.
+        Where `revive` is set, the calls of an actor that died are made again; with `replace_late`
+        also those of one that misses the deadline, which is replaced.
         """
-        return [self._collect_one(call, timeout or self.timeout) for call in calls]
+        timeout = timeout or self.timeout
+        return [self._collect_one(call, timeout, replace_late=replace_late) for call in calls]
 
-    def _collect_one(self, call: Call, timeout: float) -> Any:
+    def _collect_one(self, call: Call, timeout: float, *, replace_late: bool) -> Any:
         while True:
             try:
-                return self._wait_for([call.reference], timeout)[0]
+                who = f"the {self.role} worker {call.place}"
+                return self._wait_for([call.reference], timeout, who)[0]
             except InputsLost:
                 raise
+            except NoAnswer:
+                if not replace_late or self.revive is None:
+                    raise
+                self.replace(call)
+                call = self.send(call.place, call.method, *call.arguments)
             except WorkerDied:
                 if self.revive is None:
                     raise
                 self.replace(call)
                 call = self.send(call.place, call.method, *call.arguments)
 
-    def _wait_for(self, references: Sequence[ObjectRef], timeout: float) -> list[Any]:
+    def _wait_for(self, references: Sequence[ObjectRef], timeout: float, who: str) -> list[Any]:
         has_more_to_do = self.alarm is not None or self.meanwhile is not None
         alarm = self._look_around if has_more_to_do else None
-        return wait_for(references, timeout, f"the {self.role} worker", alarm)
+        return wait_for(references, timeout, who, alarm)
 
     def _look_around(self) -> None:
         for each in (self.alarm, self.meanwhile):

@@ -7,7 +7,7 @@ import pytest
 import ray
 from ray.actor import ActorHandle
 
-from lightrft_ray.config import InfrastructureError, WorkerDied
+from lightrft_ray.config import InfrastructureError, NoAnswer, WorkerDied
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.driver.generator_pool import RayGenerators
 from lightrft_ray.workers.actor_group import ActorGroup
@@ -20,11 +20,21 @@ SETTINGS = GenerationSettings(n=1, max_tokens=1, temperature=1.0)
 class Sleeper:
     """Sleeps as many seconds as its tasks are numbers for."""
 
+    def __init__(self) -> None:
+        self._slept = False
+
     async def generate(
         self, tasks: Sequence[float], settings: GenerationSettings, upcoming: Sequence[Prompt]
     ) -> list[SkippedPrompt]:
+        self._slept = True
         await asyncio.sleep(sum(tasks))
         return []
+
+    async def late_once(self, started: int) -> int:
+        """Hangs in a process that has slept before."""
+        if self._slept:
+            await asyncio.sleep(3600)
+        return started or 1
 
     async def ping(self) -> None:
         pass
@@ -81,3 +91,24 @@ def test_a_generator_that_died_is_replaced_once_and_its_other_jobs_are_given_up(
     assert replaced == [0]
     pool.submit(4, 0, [0], SETTINGS)
     assert pool.wait(at_least_one=True) == [4]
+
+
+def test_a_generator_that_misses_a_publication_is_replaced_before_it_gets_work(
+    local_ray: None,
+) -> None:
+    """The call is made again, to the new one; without a replacement the place is named."""
+    group = _group(2, timeout=20)
+    call = group.send(1, "generate", [3600], SETTINGS)
+    with pytest.raises(NoAnswer, match=r"the generator worker 1 did not answer within 0\.3 s"):
+        group.collect([call], 0.3)
+    replaced: list[int] = []
+
+    def revive(place: int) -> None:
+        replaced.append(place)
+        group.respawn(place)
+
+    group.revive = revive
+    late, old = group.send(1, "late_once", 0), group.actors[1]
+    assert group.collect([late, group.send(0, "late_once", 1)], 5, replace_late=True) == [1, 1]
+    assert replaced == [1]
+    assert group.actors[1] is not old
