@@ -18,10 +18,6 @@ class GeneratorLoads:
         # Of each place that can take more its tokens; entries that have become wrong are left in.
         self._ranking = [(0, place) for place in range(places)]
 
-    def groups(self, place: int) -> int:
-        """Groups that a generator has."""
-        return self._groups[place]
-
     def takes_more(self, place: int) -> bool:
         """Whether a generator is up and has room."""
         has_room = self._room is None or self._groups[place] < self._room

@@ -86,6 +86,7 @@ class RolloutManager:
         self._jobs_begun = 0
         self._reasons: list[str] = []
         self._begun_anew = 0
+        self._can_begin = False  # until generators have the weights of the run
         self.account = PromptAccount()
 
     def next_batch(self) -> list[RolloutGroup]:
@@ -108,6 +109,7 @@ class RolloutManager:
 
     def published(self, version: int) -> None:
         """The generators have this version of the weights from now on."""
+        self._can_begin = True
         over_age = self._scheduler.published(version)
         self._begun_anew += len(over_age)
         self._forget(over_age)
@@ -120,7 +122,7 @@ class RolloutManager:
 
         What died is left for `next_batch`, where it can be replaced.
         """
-        if self._runs_ahead:
+        if self._runs_ahead and self._can_begin:
             with suppress(WorkerDied):
                 for job in self._generators.wait(at_least_one=False):
                     self._collect(job)

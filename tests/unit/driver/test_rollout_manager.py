@@ -156,6 +156,8 @@ def test_generators_get_more_as_they_have_room_while_others_are_waited_for() -> 
     """Two prompts of 8 samples are twice the 8 sequences that a generator decodes at once."""
     generators = Generators(1)
     manager = _manager(generators, 2, vllm_max_num_seqs=8)
+    manager.attend()
+    assert generators.jobs == {}  # they have no weights yet
     manager.published(0)
     assert list(generators.jobs) == [1, 2]
     manager.attend()

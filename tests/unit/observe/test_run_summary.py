@@ -32,6 +32,7 @@ def test_facts_of_a_run_of_forty_steps() -> None:
         "taken": 84,
         "trained": 80,
         "filtered": 1,
+        "cancelled": 0,
         "failed": 1,
         "in_flight": 2,
         "skipped": 3,
@@ -130,7 +131,7 @@ def test_the_text_holds_the_facts() -> None:
         "seconds by phase generate 40.0, score 0.0, assemble 0.0, train 20.0, publish 20.0, "
         "eval 3.0, save 0.0",
         "weights version 41, publishing took 25.0% of the steps, canary gap 4.0e-06 nats",
-        "prompts taken 84, trained 80, filtered 1, failed 1, in_flight 2, skipped 3",
+        "prompts taken 84, trained 80, filtered 1, cancelled 0, failed 1, in_flight 2, skipped 3",
         "peak memory, MB driver 540, learner 900",
         "observation 0.50% of the steps",
         "driver growth +50.0 MB in 50 steps",
