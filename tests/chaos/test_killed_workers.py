@@ -146,7 +146,7 @@ def _strike(folder: Path, output: _Output, victim: str, number: signal.Signals) 
     process = _wait_for_process(folder, victim)
     struck = time.monotonic()
     process.send_signal(number)
-    words = rf"the {VICTIMS[victim]} worker.*(died|no sign of life)"
+    words = rf"the {VICTIMS[victim]} .*(died|no sign of life)"
     found = output.wait_for(words, since=struck)
     # A blow after the last step is followed by no other, but by the run's summary.
     recovered = output.wait_for(rf"{_STEP.pattern}|held-out accuracy", since=found)
