@@ -41,7 +41,7 @@ def test_a_driver_that_is_killed_again_and_again_ends_with_the_same_metrics(
             time.sleep(moments.uniform(0.0, 1.0))
         process.kill()
         process.communicate()
-        assert_all_gone(processes_of(folder), within=30)
+        assert_all_gone(processes_of(folder), within=60)  # Ray's agents look for it now and then
         cut_short += any((folder / "checkpoints").glob("unfinished_*"))
     with capsys.disabled():
         print(f"\ndriver killed {ROUNDS} times, {cut_short} of them while a checkpoint was written")

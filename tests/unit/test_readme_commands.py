@@ -9,6 +9,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import shutil
 import signal
 import subprocess
@@ -44,7 +45,7 @@ def asked_for() -> Iterator[tuple[str, ...]]:
         for node in ast.walk(ast.parse(source if "documented(" in source else "")):
             match node:
                 case ast.Call(func=ast.Name(id="documented"), args=[ast.Constant(value=str(text))]):
-                    yield tuple(text.split())
+                    yield tuple(shlex.split(text))
 
 
 def test_every_command_is_run_by_a_test() -> None:
