@@ -61,9 +61,7 @@ class ObjectStoreTransport:
         loading = [
             self._generators.send(place, "update_weights", version, buckets) for place in places
         ]
-        pauses: list[float] = self._generators.collect(
-            loading, self._timeout, replace_late=True
-        )
+        pauses: list[float] = self._generators.collect(loading, self._timeout, replace_late=True)
         return Sent(sum(spec.nbytes for spec, _ in buckets), max(pauses))
 
 

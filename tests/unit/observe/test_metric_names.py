@@ -31,7 +31,7 @@ def test_every_phase_and_role_has_its_name() -> None:
 
 def test_exactly_the_times_speeds_and_memories_are_timing() -> None:
     timing = {name for name in METRICS if is_timing(name)}
-    expected = {f"time/{phase}" for phase in (*PHASES, "observe", "step")}
+    expected = {f"time/{phase}" for phase in (*PHASES, "publish_pause", "observe", "step")}
     expected |= {f"memory/{role}_mb" for role in ROLES} | {f"busy/{role}" for role in WORK}
     expected |= {f"memory/{role}/{phase}_mb" for role in WORK for phase in WORK[role]}
     expected |= {name for name in METRICS if name.startswith("speed/")} | {"failures/restarts"}
