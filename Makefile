@@ -26,10 +26,10 @@ test: lint ## Run lint and the CPU tests, up to the first failure; a quarter of 
 	$(RUN) -m pytest tests/pages
 	$(RUN) -m pytest tests/integration -m "not slow and not long"
 
-test-slow: setup ## Run the whole runs that `make test` leaves out; six minutes.
+test-slow: setup ## Run the whole runs that `make test` leaves out; five minutes.
 	$(RUN) -m pytest tests/integration -m slow
 
-test-long: setup ## Run more model families, tasks and rewards; six minutes.
+test-long: setup ## Run more model families, tasks, rewards and whole runs; eight minutes.
 	$(RUN) -m pytest tests/integration -m long
 
 chaos: setup ## Kill and stop processes of whole runs; takes an hour.

@@ -15,9 +15,10 @@ import multiprocessing
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
+from torch import BoolTensor, LongTensor
 
 from lightrft_ray.config import AlgorithmConfig
 from lightrft_ray.models.sequences import SequenceLayout
@@ -142,8 +143,8 @@ def _experience(samples: int) -> ExperienceVL:
     log_probs, base = (-torch.rand(mask.shape, generator=generator) for _ in range(2))
     batch = SamplesVL(
         sequences=layout.unpack(tokens),
-        attention_mask=layout.attention_mask.long(),
-        action_mask=mask,
+        attention_mask=cast(LongTensor, layout.attention_mask.long()),
+        action_mask=cast(BoolTensor, mask),
         num_actions=layout.response_width,
         response_length=layout.response_lengths,
         total_length=layout.total_lengths,

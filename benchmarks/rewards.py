@@ -29,7 +29,7 @@ from aiohttp import web
 from PIL import Image
 
 from lightrft_ray.config.remote_reward import RemoteRewardConfig
-from lightrft_ray.rewards.functions import exact_match
+from lightrft_ray.rewards.ready_made.exact_match import exact_match
 from lightrft_ray.rewards.remote.opening import open_remote
 from lightrft_ray.rewards.sample import EncodedMedia, RewardSample
 
@@ -134,7 +134,12 @@ def _grpc_server() -> Iterator[str]:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "server.yaml"
         config.write_text("reward:\n  reward_fn: exact_match\nserver:\n  port: 0\n")
-        command = [sys.executable, str(_ROOT / "launch" / "serve_reward.py"), "--config", config]
+        command = [
+            sys.executable,
+            str(_ROOT / "launch" / "serve_reward.py"),
+            "--config",
+            str(config),
+        ]
         env = os.environ | {"PYTHONPATH": str(_ROOT)}
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as server:
             if server.stdout is None:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from lightrft_ray.driver.preflight import RunInputs, check_inputs, resolve_check
 from lightrft_ray.driver.run import run
 from lightrft_ray.models.loading import ModelSource, load_policy
 from lightrft_ray.observe.metrics_log import read_metrics
-from lightrft_ray.rewards.functions import exact_match
+from lightrft_ray.rewards.ready_made.exact_match import exact_match
 from lightrft_ray.trainer.advantages import group_normalized
 
 _WARM_UP = 3  # steps left out: threads, allocators and caches settle
@@ -99,7 +100,7 @@ class _PlainTrainer:
         repeated = [p for p in prompts for _ in range(rollout.n_samples_per_prompt)]
         inputs = self._encode(repeated)
         with torch.no_grad():
-            sequences = self._model.generate(
+            sequences = self._model.generate(  # type: ignore[operator]
                 **inputs, max_new_tokens=rollout.generate_max_len, do_sample=True, top_k=0
             )
         self._learn(inputs, sequences, self._advantages(repeated, inputs, sequences))
@@ -107,7 +108,9 @@ class _PlainTrainer:
     def _encode(self, prompts: list[Prompt]) -> dict[str, Tensor]:
         texts = [
             self._processor.apply_chat_template(
-                list(prompt.messages), add_generation_prompt=True, tokenize=False
+                cast(list[dict[str, str]], list(prompt.messages)),
+                add_generation_prompt=True,
+                tokenize=False,
             )
             for prompt in prompts
         ]

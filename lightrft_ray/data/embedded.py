@@ -118,7 +118,7 @@ def _build_tasks_vlm(folder: Path, cache: Path) -> None:
         warm_start_on_tasks(folder, tasks)
 
 
-_IMAGES = ("numpy", "pillow", "scikit-learn")
+_IMAGES = ("numpy", "pillow")
 _MODELS = (*_IMAGES, "tokenizers", "torch", "transformers")
 _TINY_SOURCES = ("digits.py", "task_files.py", "tiny_vlm.py", "warm_start.py")
 _DIGIT_SOURCES = ("digits.py", "digit_tasks.py", "task_files.py")

@@ -13,6 +13,7 @@ import ray
 
 from lightrft_ray.config import UserError
 from lightrft_ray.driver.interruption import Interruption
+from lightrft_ray.workers.engine_scratch import remove_abandoned
 
 _ADDRESS = "RAY_ADDRESS"
 _CONNECT_TIMEOUT = 10  # s
@@ -53,6 +54,7 @@ def ray_session() -> Iterator[RaySession]:
                 children = psutil.Process().children(recursive=True) if not address else []
                 ray.shutdown()
                 _end(children)
+                remove_abandoned()
 
 
 def _connect(address: str) -> None:

@@ -27,6 +27,7 @@ from lightrft_ray.sync.buckets import BucketSpec
 from lightrft_ray.workers.engine_arguments import engine_arguments
 from lightrft_ray.workers.engine_guard import dies_with_engine, leave
 from lightrft_ray.workers.engine_requests import Pending, finished
+from lightrft_ray.workers.engine_scratch import EngineScratch
 from lightrft_ray.workers.engine_weights import EngineWeights
 from lightrft_ray.workers.hot_first_token import hot_first_token
 from lightrft_ray.workers.messages import (
@@ -71,7 +72,9 @@ class VllmEngine:
             {"image": max_images, "video": max_videos},
             pixel_limits(processor, config.media),
         )
-        self._engine = AsyncLLM.from_engine_args(arguments)
+        self._scratch = EngineScratch()
+        with self._scratch.noting():
+            self._engine = AsyncLLM.from_engine_args(arguments)
         self.weights = EngineWeights(config, self._engine)
         self._renderer = PromptRenderer(self._encoder, self._engine.renderer, config.media)
 
@@ -215,6 +218,7 @@ class VllmEngine:
         self._is_stopped = True
         self._renderer.close()
         self._engine.shutdown()
+        self._scratch.remove()
 
     async def _encode(self, demonstration: Demonstration) -> GroupTokens | DataFault:
         try:

@@ -17,6 +17,7 @@ from tests.integration.launching import (
     descendants,
     interrupt,
     launch,
+    left_behind,
     metrics,
     processes_of,
     read_until,
@@ -29,7 +30,7 @@ def test_a_driver_that_is_killed_again_and_again_ends_with_the_same_metrics(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Each time it has come a little further; in every other round in mid-write."""
-    moments = random.Random(SEED)
+    moments, before = random.Random(SEED), left_behind()
     folder, cut_short = tmp_path / "run", 0
     for number in range(ROUNDS):
         process = start(folder, resume="auto", **OPTIONS)
@@ -49,6 +50,7 @@ def test_a_driver_that_is_killed_again_and_again_ends_with_the_same_metrics(
     assert metrics(folder) == metrics(whole)
     assert cut_short > 0
     assert not any((folder / "checkpoints").glob("unfinished_*"))
+    assert left_behind() <= before
 
 
 def _read_until_step(process: subprocess.Popen[str], step: int) -> None:
@@ -82,7 +84,7 @@ def test_an_interrupted_run_saves_and_goes_on(whole: Path, tmp_path: Path) -> No
 
 
 def test_the_second_signal_ends_a_run_at_once_and_leaves_nothing(tmp_path: Path) -> None:
-    shared_memory = set(Path("/dev/shm").iterdir())
+    before = left_behind()
     process = start(tmp_path / "run", **OPTIONS)
     read_until(process, f"step 2/{STEPS}")
     family = descendants(process)
@@ -92,4 +94,4 @@ def test_the_second_signal_ends_a_run_at_once_and_leaves_nothing(tmp_path: Path)
     assert status == 130, output
     assert time.monotonic() - began < 8
     assert_all_gone(family)
-    assert set(Path("/dev/shm").iterdir()) <= shared_memory
+    assert left_behind() <= before

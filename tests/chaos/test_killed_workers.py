@@ -11,7 +11,7 @@ import statistics
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,15 @@ import psutil
 import pytest
 
 from tests.chaos.undisturbed import HEARTBEAT_TIMEOUT, KILLS, OPTIONS, SEED, STEPS
-from tests.integration.launching import assert_all_gone, called, metrics, processes_of, start
+from tests.integration.launching import (
+    all_metrics,
+    assert_all_gone,
+    called,
+    left_behind,
+    metrics,
+    processes_of,
+    start,
+)
 
 # What is killed, by a part of its command line, and the role whose worker it is of.
 VICTIMS = {
@@ -96,7 +104,7 @@ def _schedule(chance: random.Random) -> Iterator[tuple[int, str, signal.Signals]
 def test_a_run_outlives_the_loss_of_any_worker_at_any_moment(
     whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    chance = random.Random(SEED)
+    chance, before = random.Random(SEED), left_behind()
     folder = tmp_path / "run"
     process = start(folder, max_restarts=20, **OPTIONS)
     output = _Output(process)
@@ -109,13 +117,29 @@ def test_a_run_outlives_the_loss_of_any_worker_at_any_moment(
         blows.append(_strike(folder, output, victim, number))
     assert process.wait(timeout=_RECOVERY_TIMEOUT) == 0, output.text()
     assert_all_gone(processes_of(folder))
+    assert left_behind() <= before
     with capsys.disabled():
         _print(blows, whole)
     assert metrics(folder) == metrics(whole)  # and with them the account of the prompts
+    assert _accuracy(folder) == _accuracy(whole)
+    _check_times(blows, whole)
+
+
+def _check_times(blows: Sequence[Blow], whole: Path) -> None:
+    """All are found in time; a generator is back as soon as at the start, plus one publish."""
+    summary = json.loads((whole / "summary.json").read_text())
     for blow in blows:
         limit = FOUND_DEAD_WITHIN
         limit += HEARTBEAT_TIMEOUT if blow.number == signal.SIGSTOP else 0.0
         assert blow.detection < limit, blow
+    publishes = [record["time/publish"] for record in all_metrics(whole)[1:]]
+    back = summary["seconds_setup"] + max(publishes)
+    generators = [blow for blow in blows if VICTIMS[blow.victim] == "generator"]
+    assert statistics.median(blow.recovery - blow.detection for blow in generators) < back
+
+
+def _accuracy(folder: Path) -> float:
+    return float(json.loads((folder / "summary.json").read_text())["eval_accuracy_after"])
 
 
 def _strike(folder: Path, output: _Output, victim: str, number: signal.Signals) -> Blow:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import gettempdir
 
 import psutil
 
@@ -42,6 +43,11 @@ def environment(**variables: str) -> dict[str, str]:
     """This process's environment without a Ray address, so that a run starts its own."""
     kept = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
     return kept | variables
+
+
+def left_behind() -> set[Path]:
+    """Shared memory, and what is kept for engines, on this machine now."""
+    return {*Path("/dev/shm").iterdir(), *Path(gettempdir()).glob("lightrft_engine_*")}
 
 
 def launch(output_dir: Path, **options: object) -> subprocess.CompletedProcess[str]:
@@ -139,6 +145,13 @@ def assert_all_gone(processes: list[psutil.Process], within: float = 10) -> None
 
 def metrics(output_dir: Path) -> list[dict[str, float]]:
     """The step records without what may differ between equal runs."""
+    return [
+        {name: value for name, value in record.items() if not is_timing(name)}
+        for record in all_metrics(output_dir)
+    ]
+
+
+def all_metrics(output_dir: Path) -> list[dict[str, float]]:
+    """The step records."""
     lines = (output_dir / "metrics.jsonl").read_text().splitlines()
-    records = [json.loads(line) for line in lines]
-    return [{k: v for k, v in record.items() if not is_timing(k)} for record in records]
+    return [json.loads(line) for line in lines]

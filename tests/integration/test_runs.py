@@ -19,6 +19,7 @@ from tests.integration.launching import (
     descendants,
     interrupt,
     launch,
+    left_behind,
     metrics,
     read_until,
     start,
@@ -47,12 +48,12 @@ SUMMARY_KEYS = {
 def grpo(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of the embedded default, with trackers."""
     folder = tmp_path_factory.mktemp("grpo") / "run"
-    shared_memory = set(Path("/dev/shm").iterdir())
+    before = left_behind()
     result = launch(folder, use_wandb="true", wandb_mode="offline", use_mlflow="true")
     assert result.returncode == 0, result.stdout + result.stderr
     assert "goes on without" not in result.stdout  # as it would of a tracker that failed
     assert "held-out accuracy" in result.stdout
-    assert set(Path("/dev/shm").iterdir()) <= shared_memory
+    assert left_behind() <= before
     return folder
 
 
@@ -243,7 +244,7 @@ def test_selection_and_correction_work_together(tmp_path: Path) -> None:
     assert record["data/taken"] == record["data/trained"] + record["data/filtered"]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_critic_is_warmed_up_alone(tmp_path: Path) -> None:
     result = launch(
         tmp_path / "run",
@@ -357,7 +358,7 @@ FAILING_REWARD = "def reward_func(responses):\n    raise RuntimeError('no such j
             2,
             "reward.max_failed_fraction allows (RuntimeError: no such judge",
             id="failing reward",
-            marks=pytest.mark.slow,
+            marks=pytest.mark.long,
         ),
     ],
 )
