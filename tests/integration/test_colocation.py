@@ -111,7 +111,7 @@ def test_a_run_trains_adapters(tmp_path: Path, lora_sync: str) -> None:
     assert len(sizes) == 1
     if lora_sync == "adapter":
         assert sizes.pop() < 10**6  # of a policy of 4 MB
-    saved = tmp_path / "run" / "checkpoint" / "config.json"
+    saved = tmp_path / "run" / "hf_checkpoint" / "config.json"
     assert json.loads(saved.read_text())["architectures"] == ["Qwen2_5_VLForConditionalGeneration"]
 
 
