@@ -17,12 +17,15 @@ from lightrft_ray.driver.model_card import model_card
 from lightrft_ray.driver.preflight import resolve_checkpoints
 from lightrft_ray.models.loading import load_policy
 from lightrft_ray.models.token_models import TokenPolicy
+from lightrft_ray.models.trained_part import leave_to_train
 from lightrft_ray.observe.names import Record
+from lightrft_ray.sync.weight_source import full_state_dict, named_weights
 from lightrft_ray.workers.devices import model_source
 from lightrft_ray.workers.snapshot import POLICY
 from lightrft_ray.workers.state_files import deepspeed_classes, state_from_file
 from lightrft_ray.workers.storage import FileEntry, Storage
 
+_ALL = 2**62
 HF_FOLDER = "hf"
 """The Hugging Face folder within a checkpoint, where `save_hf_ckpt` asks for it."""
 
@@ -56,10 +59,12 @@ def export_beside(url: str, config: RunConfig, step: int, results: Record) -> di
 
 def _export(storage: Storage, config: RunConfig, output: Path, step: int, results: Record) -> None:
     resolved = resolve_checkpoints(config)
-    policy = TokenPolicy(load_policy(model_source(resolved, resolved.model.pretrain)))
+    model = load_policy(model_source(resolved, resolved.model.pretrain))
+    leave_to_train(model, resolved.model, resolved.seed)  # adapters are a part of the state
     with _at_hand(storage) as folder:
-        policy.load_state_dict(_full_state(folder, config.trainer.zero_stage))
-    policy.model.save_pretrained(output)
+        TokenPolicy(model).load_state_dict(_full_state(folder, config.trainer.zero_stage))
+    weights = full_state_dict(named_weights(model, gather_bytes=_ALL), keep=True)
+    model.save_pretrained(output, state_dict=weights)
     write_companions(resolved, output)
     (output / "README.md").write_text(model_card(config, step, results), encoding="utf-8")
 
