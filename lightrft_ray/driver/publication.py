@@ -93,7 +93,10 @@ class WeightPublisher:
         sent = self._send(everywhere, self._version)
         # What is started anew from here on catches up with this version.
         self._version += 1
-        return replace(sent, canary_max_abs_diff=self._difference(canary, everywhere))
+        expected = self._expected(canary)
+        self._colocation.to_generators()
+        difference = self._difference(canary, expected, everywhere)
+        return replace(sent, canary_max_abs_diff=difference)
 
     def catch_up(self, place: int) -> None:
         """Give one generator, which was started anew, the weights that the others have."""
@@ -101,7 +104,8 @@ class WeightPublisher:
         if self._version > 0:
             with self._colocation.catching_up():
                 self._send([place], self.version)
-                self._difference(self._choose_canary(), [place])
+                canary = self._choose_canary()
+                self._difference(canary, self._expected(canary), [place])
 
     def _send(self, places: Sequence[int], version: int) -> Publication:
         start = time.perf_counter()
@@ -109,11 +113,14 @@ class WeightPublisher:
         seconds = time.perf_counter() - start
         return Publication(version, sent.nbytes, math.nan, seconds, sent.pause_seconds)
 
-    def _difference(self, canary: "_Canary", places: Sequence[int]) -> float:
-        """The canary's largest log-prob difference; InfrastructureError where it is too large."""
+    def _expected(self, canary: "_Canary") -> np.ndarray:
+        """The canary's log-probs under the learner's weights."""
         own = self._learner.start("log_probs", [canary.group], _PLAIN)
-        (expected, *_) = self._wait(own, "the learner (scoring the canary)")
-        self._colocation.to_generators()
+        expected: np.ndarray = self._wait(own, "the learner (scoring the canary)")[0]
+        return expected
+
+    def _difference(self, canary: "_Canary", expected: np.ndarray, places: Sequence[int]) -> float:
+        """The largest from `expected`; InfrastructureError where it is too large."""
         theirs = self._of_generators(places, "score_prompt", canary.prompt, self._answer)
         difference = max(float(np.abs(expected - log_probs).max()) for log_probs in theirs)
         self._check(difference)

@@ -58,7 +58,7 @@ class Workers:
         return {role: group for role, group in groups.items() if group is not None}
 
     def colocation(self, config: RunConfig) -> Colocation:
-        """Turns of those that share devices, all of which are awake."""
+        """Turns of those that share devices."""
         scorers = {"reference": self.reference, "critic": self.critic}
         sharing = [group for role, group in scorers.items() if group and role in config.guests]
         return Colocation(self.learner, self.generator, sharing, is_on=bool(config.guests))

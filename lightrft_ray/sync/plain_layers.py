@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
-from vllm.model_executor.layers.attention import is_deferred_attention_layer
+from vllm.model_executor.layers.attention import MLAAttention, is_deferred_attention_layer
 from vllm.model_executor.layers.linear import UnquantizedLinearMethod
 from vllm.model_executor.layers.vocab_parallel_embedding import UnquantizedEmbeddingMethod
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
@@ -20,9 +20,12 @@ from vllm.model_executor.model_loader.reload.meta import materialize_layer, rest
 
 def can_be_plain(model: nn.Module) -> bool:
     """Whether vLLM changes no weights of the model after loading but those of linear layers."""
+    layers = list(model.modules())
+    if any(isinstance(layer, MLAAttention) for layer in layers):
+        return False  # it derives more weights of those of its projections
     methods = [
         getattr(layer, "quant_method", None)
-        for layer in model.modules()
+        for layer in layers
         if not is_deferred_attention_layer(layer)
     ]
     known = (UnquantizedLinearMethod, UnquantizedEmbeddingMethod)
