@@ -310,6 +310,7 @@ class Pipeline:
             rest = self.scheduler.cancel_rest()
             self.cancelled += len(rest)
             self._forget(rest)
+        self.fill()  # what has room is begun while the batch is trained, too
         self._forget(self.scheduler.published(version + 1))
         self.fill()
         return True
