@@ -66,7 +66,7 @@ def _export(storage: Storage, config: RunConfig, output: Path, step: int, result
     with _at_hand(storage) as folder:
         TokenPolicy(model).load_state_dict(_full_state(folder, config.trainer.zero_stage))
     if config.checkpoint.hf_lora == "adapter":
-        adapted.save_pretrained(output)
+        adapted.save_pretrained(str(output))
     else:
         weights = named_weights(model, config.sync.bucket_mb * _MB)
         model.save_pretrained(output, state_dict=full_state_dict(weights, keep=True))
