@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from http.cookies import CookieError, SimpleCookie
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socket import socket
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import BaseModel, TypeAdapter
@@ -69,7 +70,9 @@ class ViewerServer(ThreadingHTTPServer):
         """The name of the cookie with the token: browsers part cookies by host, not by port."""
         return f"lightrft_viewer_{self.server_port}"
 
-    def handle_error(self, request: object, client_address: object) -> None:
+    def handle_error(
+        self, request: socket | tuple[bytes, socket], client_address: tuple[str, int]
+    ) -> None:
         """Say what went wrong, but for browsers that are gone before they have their answer."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)

@@ -6,6 +6,7 @@ import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from socket import socket
 from urllib.parse import quote, urlsplit
 
 import pytest
@@ -182,7 +183,8 @@ def test_a_browser_that_is_gone_is_no_error(
     try:
         raise error
     except type(error):
-        server.handle_error(None, ("127.0.0.1", 1))
+        with socket() as request:
+            server.handle_error(request, ("127.0.0.1", 1))
     assert ("Traceback" in capsys.readouterr().err) == is_said
 
 
