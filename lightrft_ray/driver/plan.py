@@ -90,9 +90,7 @@ def _does_not_fit(role: RolePlan, hardware: Hardware) -> list[str]:
     ]
 
 
-def _do_not_share(
-    config: RunConfig, roles: Sequence[RolePlan], hardware: Hardware
-) -> list[str]:
+def _do_not_share(config: RunConfig, roles: Sequence[RolePlan], hardware: Hardware) -> list[str]:
     """Learner and generator take turns on their GPU, but both hold weights during a publication."""
     if config.placement.colocate == "none" or not config.placement.vllm_use_gpu:
         return []
