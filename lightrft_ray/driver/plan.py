@@ -50,6 +50,7 @@ def make_plan(
     cached, longest = estimator.cached_tokens(), longest_sequence(config)
     problems = [packing.misfit] if packing.misfit else []
     problems += [text for role in roles for text in _does_not_fit(role, hardware)]
+    problems += _do_not_share(config, roles, hardware)
     problems += _too_small_cache(cached, longest)
     notes = [text for role in roles for text in _nearly_full(role, hardware)]
     notes += _large_publication(estimator.published_bytes)
@@ -86,6 +87,22 @@ def _does_not_fit(role: RolePlan, hardware: Hardware) -> list[str]:
     return [
         f"the {role.role} needs {role.memory.total / GB:.1f} GB of a GPU's {hardware.gpu_gb:g} GB: "
         f"{remedy}"
+    ]
+
+
+def _do_not_share(config: RunConfig, roles: Sequence[RolePlan], hardware: Hardware) -> list[str]:
+    """Learner and generator take turns on their GPU, but both hold weights during a publication."""
+    if config.placement.colocate == "none" or not config.placement.vllm_use_gpu:
+        return []
+    held = {role.role: role.memory.held for role in roles}
+    both = sum(
+        held[role][part] for role in ("learner", "generator") for part in ("libraries", "weights")
+    )
+    if both <= hardware.gpu_gb * GB:
+        return []
+    return [
+        f"while weights are published, learner and generator hold {both / GB:.1f} GB of a GPU's "
+        f"{hardware.gpu_gb:g} GB: set placement.colocate to none, or take larger GPUs"
     ]
 
 

@@ -31,7 +31,7 @@ def test_every_configuration_fits(path: Path) -> None:
     """On GPUs of 80 GB, as many as its name says."""
     plan = make_plan(load_config(path, []))
     assert plan.problems == ()
-    named = re.search(r"_(\d+)gpu$", path.stem)
+    named = re.search(r"_(\d+)gpu(_lora)?(_colocated)?$", path.stem)
     if named is not None:
         assert sum(demand.total("GPU") for demand in plan.demands) == int(named[1])
         assert plan.n_nodes == -(-int(named[1]) // 8)
@@ -154,6 +154,13 @@ def test_tensor_parallel_sizes_divide_the_heads(size: int, fits: bool) -> None:
         "key-value heads of model.pretrain Qwen/Qwen2.5-VL-7B-Instruct: set it to one of "
         "1, 2, 4, 28"
     )
+
+
+def test_both_weights_must_fit_on_a_shared_gpu() -> None:
+    config = load_config(CONFIGS / "grpo_qwen2_5_vl_3b_1gpu_lora_colocated.yaml", [])
+    assert make_plan(config).problems == ()
+    (problem,) = make_plan(config, Hardware(gpu_gb=15), Lengths(64, 8, 16)).problems[-1:]
+    assert "while weights are published, learner and generator hold" in problem
 
 
 def test_large_weights_need_a_larger_object_store() -> None:
