@@ -24,6 +24,7 @@ from lightrft_ray.data.demonstrations import Demonstration
 from lightrft_ray.data.processing import PromptEncoder, load_processor, pixel_limits
 from lightrft_ray.data.prompts import Prompt
 from lightrft_ray.sync.buckets import BucketSpec
+from lightrft_ray.sync.engine_owner import own_engine
 from lightrft_ray.workers.engine_arguments import engine_arguments
 from lightrft_ray.workers.engine_guard import dies_with_engine, leave
 from lightrft_ray.workers.engine_requests import Pending, finished
@@ -72,6 +73,7 @@ class VllmEngine:
             {"image": max_images, "video": max_videos},
             pixel_limits(processor, config.media),
         )
+        own_engine()
         self._scratch = EngineScratch()
         with self._scratch.noting():
             self._engine = AsyncLLM.from_engine_args(arguments)
