@@ -1,5 +1,6 @@
 """The data of a run's settings looked at whole, before the run: what it would use and leave out."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,14 +42,14 @@ def check_data(config: RunConfig) -> DataReport:
     samples: list[Sample] = []
     refusals: list[str] = []
     bad = 0
-    for what, reads in (("training", train), ("evaluation", held_out)):
-        for read in reads:
-            wanted = SAMPLES_SHOWN - len(samples)
-            findings, shown = examine(read, encoder, config.media, wanted)
-            lines += _describe(read, findings, what, config.data.prompt_max_len)
-            samples += shown
-            bad += len(read.bad) + len(findings.faults)
-            refusals += _refusal(read, findings, config.data.max_bad_fraction)
+    sources = [("training", read) for read in train] + [("evaluation", read) for read in held_out]
+    for place, (what, read) in enumerate(sources):
+        wanted = math.ceil((SAMPLES_SHOWN - len(samples)) / (len(sources) - place))
+        findings, shown = examine(read, encoder, config.media, wanted)
+        lines += _describe(read, findings, what, config.data.prompt_max_len)
+        samples += shown
+        bad += len(read.bad) + len(findings.faults)
+        refusals += _refusal(read, findings, config.data.max_bad_fraction)
 
     def decode(token_ids: Sequence[int]) -> str:
         return str(tokenizer_of(processor).decode(list(token_ids)))

@@ -60,6 +60,17 @@ def test_bad_rows_are_counted_by_reason_and_samples_shown(
     assert not re.search(r"(?:src|href)=.(?!data:)", page)
 
 
+def test_every_source_has_its_part_of_the_samples(tmp_path: Path) -> None:
+    for name, count in (("a", 30), ("b", 3), ("c", 30)):
+        rows = [{"prompt": f"{name}-{place}", "reference": "1"} for place in range(count)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    names = ",".join(str(tmp_path / f"{name}.jsonl") for name in "abc")
+    assert main(["--prompt_data", names, f"--page={tmp_path / 'page.html'}"]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert page.count("<section>") == 10
+    assert [len(set(re.findall(rf"\b{name}-\d+", page))) for name in "abc"] == [4, 3, 3]
+
+
 def test_too_many_bad_rows_are_status_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as status:
         _check(_data(tmp_path), "--max_bad_fraction", "0.1")
