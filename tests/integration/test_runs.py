@@ -175,7 +175,6 @@ def test_the_same_seed_gives_the_same_metrics(grpo: Path, tmp_path: Path) -> Non
     (tmp_path / "my.yaml").write_text(settings.replace("overwrite_output: true\n", ""))
     words = documented("launch/ppo_vl.py --config my.yaml --resume auto")
     result = launch(tmp_path / "again", *words, cwd=tmp_path)
-    assert "there is no checkpoint in" in result.stdout
     assert result.returncode == 0, result.stdout + result.stderr
     assert metrics(tmp_path / "again") == metrics(grpo)
 
