@@ -7,6 +7,7 @@ from vllm.config import WeightTransferConfig
 
 from lightrft_ray.config import RunConfig
 from lightrft_ray.sync.plugin import OBJECT_STORE
+from lightrft_ray.workers.engine_scheduler import whole_media_scheduler
 from lightrft_ray.workers.hot_first_token import HotFirstToken
 
 _CPU_BATCHED_TOKENS = 16384
@@ -42,9 +43,10 @@ def engine_arguments(
         # normalized, as those models take them.
         arguments.mm_processor_cache_gb = 0
         arguments.mm_device_do_normalize = False
-        # A publish in mid-sampling has vLLM compute again what came before. Of a prompt whose
-        # prefix it had cached, its worker was never given the media, and fails.
-        arguments.enable_prefix_caching = config.rollout.max_staleness == 0
+        if config.rollout.max_staleness > 0:
+            arguments.scheduler_cls = (
+                f"{whole_media_scheduler.__module__}.{whole_media_scheduler.__qualname__}"
+            )
     if config.placement.vllm_use_gpu:
         arguments.gpu_memory_utilization = config.rollout.vllm_gpu_memory_utilization
     else:

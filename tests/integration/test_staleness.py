@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 import ray
 import torch
+from prometheus_client import REGISTRY
+from ray.actor import ActorHandle
 
 from lightrft_ray.driver.loop import Record
 from lightrft_ray.workers.messages import GeneratedSample
@@ -84,8 +86,12 @@ def test_a_checkpoint_loses_no_prompt_in_flight(stack: Stack, whole: dict[int, R
 def test_a_response_that_spans_versions_has_each_tokens_log_prob_under_its_own(
     stack: Stack, whole: dict[int, Record]
 ) -> None:
-    """Updates come while it is sampled: its tokens are kept, and the rest is of the new weights."""
+    """Updates come while it is sampled: its tokens are kept, and the rest is of the new weights.
+
+    The samples of a prompt share what was computed of it, its image included, under one version.
+    """
     generator, inputs, config = stack.workers.generator.actors[0], stack.inputs, stack.resolved
+    hits = _prefix_hits(generator)
     forbidden = tuple(inputs.sampling.forbidden_token_ids)
     models = [load_model(config), load_model(config)]
     torch.manual_seed(1)
@@ -110,6 +116,7 @@ def test_a_response_that_spans_versions_has_each_tokens_log_prob_under_its_own(
             expected = own[sample.weight_versions % 2, np.arange(len(sample.token_ids))]
             np.testing.assert_allclose(sample.log_probs, expected, atol=1e-4)
             assert (np.diff(sample.weight_versions) >= 0).all()
+    assert _prefix_hits(generator) > hits
     update_weights(generator, inputs, version + 1, published[0])
 
 
@@ -125,6 +132,17 @@ def test_the_slowest_prompts_of_a_step_are_cancelled_and_counted(stack: Stack) -
     assert record["data/trained"] == STEPS * BATCH
     assert record["data/taken"] == record["data/trained"] + record["data/cancelled"]
     assert record["data/in_flight"] == 0
+
+
+def _prefix_hits(generator: ActorHandle) -> float:
+    """Tokens that an engine found in its prefix cache, since it was started."""
+    return ray.get(generator.__ray_call__.remote(_read_prefix_hits), timeout=TIMEOUT)
+
+
+def _read_prefix_hits(_: object) -> float:
+    samples = [sample for metric in REGISTRY.collect() for sample in metric.samples]
+    (hits,) = [each.value for each in samples if each.name == "vllm:prefix_cache_hits_total"]
+    return hits
 
 
 def _spans_versions(sample: GeneratedSample) -> bool:
