@@ -319,6 +319,7 @@ class Pipeline:
         """With all generators up and all groups finished, nothing is waited for."""
         for place in sorted(self.down):
             self.restore(place)
+        self.fill()
         while self.running:
             for number in list(self.running):
                 self.finish(number)
