@@ -98,7 +98,7 @@ def test_a_generator_that_misses_a_publication_is_replaced_before_it_gets_work(
 ) -> None:
     """The call is made again, to the new one; without a replacement the place is named."""
     group = _group(2, timeout=20)
-    call = group.send(1, "generate", [3600], SETTINGS)
+    call = group.send(1, "generate", [3600], SETTINGS, [])
     with pytest.raises(NoAnswer, match=r"the generator worker 1 did not answer within 0\.3 s"):
         group.collect([call], 0.3)
     replaced: list[int] = []
