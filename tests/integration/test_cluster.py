@@ -179,7 +179,8 @@ def _submit(
         "--output_dir /runs/grpo-1"
     )
     place = words.index("--")
-    job = _entry_point(output_dir, *words[place + 2 : -2], **options)
+    # The shorter run that goes on must be a part of the longer one.
+    job = _entry_point(output_dir, *words[place + 2 : -2], lr_scheduler="constant", **options)
     return cluster.ray(*words[1:place], *more, "--", *job)
 
 
