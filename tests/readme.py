@@ -43,7 +43,11 @@ def documented(command: str) -> list[str]:
 def demo() -> list[str]:
     """The words behind Python of what `make demo` runs."""
     shown = subprocess.run(
-        ["make", "--dry-run", "--no-print-directory", "demo"], cwd=ROOT, capture_output=True, text=True, check=True
+        ["make", "--dry-run", "--no-print-directory", "demo"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     words = shlex.split(shown.stdout.replace("\\\n", " "))
     return words[words.index("launch/ppo_vl.py") :]
