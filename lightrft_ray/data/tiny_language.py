@@ -6,12 +6,14 @@ with about 0.7M parameters and bytes for tokens.
 
 from pathlib import Path
 
-import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
-from lightrft_ray.data.tiny_vlm import CONTEXT_LENGTH, byte_tokenizer
-
-_VOCABULARY_MULTIPLE = 64
+from lightrft_ray.data.tiny_vlm import (
+    CONTEXT_LENGTH,
+    byte_tokenizer,
+    vocabulary_size,
+    write_random,
+)
 
 
 def build_tiny_qwen(folder: Path, seed: int = 0) -> None:
@@ -20,12 +22,7 @@ def build_tiny_qwen(folder: Path, seed: int = 0) -> None:
     The same seed gives the same bytes; the caller's random state is left as it was.
     """
     tokenizer = byte_tokenizer()
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Qwen2ForCausalLM(_config(tokenizer))
-    model.generation_config.eos_token_id = tokenizer.eos_token_id
-    model.generation_config.pad_token_id = tokenizer.pad_token_id
-    model.save_pretrained(folder)
+    write_random(folder, Qwen2ForCausalLM, _config(tokenizer), tokenizer, seed)
     tokenizer.save_pretrained(folder)
 
 
@@ -36,7 +33,7 @@ def tiny_qwen_config() -> Qwen2Config:
 
 def _config(tokenizer: Qwen2Tokenizer) -> Qwen2Config:
     return Qwen2Config(
-        vocab_size=-(-len(tokenizer) // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE,
+        vocab_size=vocabulary_size(tokenizer),
         hidden_size=128,
         intermediate_size=256,
         num_hidden_layers=4,

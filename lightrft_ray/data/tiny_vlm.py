@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from transformers import (
+    PretrainedConfig,
+    PreTrainedModel,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
@@ -55,13 +57,25 @@ def build_tiny_qwen_vl(folder: Path, seed: int = 0) -> None:
     The same seed gives the same bytes; the caller's random state is left as it was.
     """
     tokenizer = byte_tokenizer()
+    write_random(folder, Qwen2_5_VLForConditionalGeneration, _config(tokenizer), tokenizer, seed)
+    _processor(tokenizer).save_pretrained(folder)
+
+
+def write_random(
+    folder: Path,
+    architecture: type[PreTrainedModel],
+    config: PretrainedConfig,
+    tokenizer: Qwen2Tokenizer,
+    seed: int,
+) -> None:
+    """Write a model with the weights of a seed, which stops where the tokenizer's turns end."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = Qwen2_5_VLForConditionalGeneration(_config(tokenizer))
+        model = architecture(config)
+    assert model.generation_config is not None
     model.generation_config.eos_token_id = tokenizer.eos_token_id
     model.generation_config.pad_token_id = tokenizer.pad_token_id
     model.save_pretrained(folder)
-    _processor(tokenizer).save_pretrained(folder)
 
 
 def tiny_qwen_vl_config() -> Qwen2_5_VLConfig:
@@ -84,9 +98,14 @@ def byte_tokenizer() -> Qwen2Tokenizer:
     return tokenizer
 
 
+def vocabulary_size(tokenizer: Qwen2Tokenizer) -> int:
+    """Rows of a model's embedding: some more than there are tokens."""
+    return -(-len(tokenizer) // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE
+
+
 def _config(tokenizer: Qwen2Tokenizer) -> Qwen2_5_VLConfig:
     token_ids = tokenizer.get_vocab()
-    vocabulary = -(-len(tokenizer) // _VOCABULARY_MULTIPLE) * _VOCABULARY_MULTIPLE
+    vocabulary = vocabulary_size(tokenizer)
     return Qwen2_5_VLConfig(
         text_config={
             "vocab_size": vocabulary,
