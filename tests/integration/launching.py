@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -59,17 +59,25 @@ def launch(
     output_dir: Path, *documented: str, cwd: Path = ROOT, **options: object
 ) -> subprocess.CompletedProcess[str]:
     """Run to the end, and fail if a process of the run is left."""
-    result = subprocess.run(
-        command(output_dir, *documented, **options),
+    words = command(output_dir, *documented, **options)
+    result = run_program(words, environment(**{_MARK: str(output_dir)}), cwd=cwd)
+    assert_all_gone(processes_of(output_dir))
+    return result
+
+
+def run_program(
+    words: Sequence[str], variables: Mapping[str, str] | None = None, *, cwd: Path = ROOT
+) -> subprocess.CompletedProcess[str]:
+    """Run a program to its end; without `variables`, in an environment without a Ray address."""
+    return subprocess.run(
+        words,
         capture_output=True,
         text=True,
         timeout=TIMEOUT,
         check=False,
         cwd=cwd,
-        env=environment(**{_MARK: str(output_dir)}),
+        env=environment() if variables is None else variables,
     )
-    assert_all_gone(processes_of(output_dir))
-    return result
 
 
 def processes_of(output_dir: Path) -> list[psutil.Process]:

@@ -22,6 +22,7 @@ from tests.integration.launching import (
     command,
     environment,
     metrics,
+    run_program,
 )
 from tests.readme import documented
 
@@ -75,6 +76,11 @@ class Cluster:
             cwd=ROOT,
             env=self.environment,
         )
+
+    def run(self, words: list[str]) -> subprocess.CompletedProcess[str]:
+        """Run a program that RAY_ADDRESS leads to this cluster."""
+        address = {"RAY_ADDRESS": f"127.0.0.1:{self.port}"}
+        return run_program(words, self.environment | address)
 
     def job(self, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
         """Run a `ray job` command."""
@@ -134,15 +140,7 @@ def _entry_point(output_dir: Path, *documented: str, **options: object) -> list[
 
 def test_the_doctor_looks_at_the_machine_and_the_cluster(cluster: Cluster) -> None:
     words = documented("launch/doctor.py --gpu")
-    result = subprocess.run(
-        [sys.executable, *words],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-        cwd=ROOT,
-        env=cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{cluster.port}"},
-    )
+    result = cluster.run([sys.executable, *words])
     failed = [line for line in result.stdout.splitlines() if line.startswith("FAILED")]
     expected = [] if torch.cuda.is_available() else ["FAILED   gpus: no GPU"]
     assert failed == expected, result.stdout + result.stderr
@@ -154,15 +152,7 @@ def test_the_doctor_looks_at_the_machine_and_the_cluster(cluster: Cluster) -> No
 @pytest.mark.slow
 def test_ray_address_names_the_cluster_to_run_on(cluster: Cluster, tmp_path: Path) -> None:
     """The run uses the cluster, and leaves it and nothing in it behind."""
-    result = subprocess.run(
-        command(tmp_path / "run", num_steps=1),
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-        cwd=ROOT,
-        env=cluster.environment | {"RAY_ADDRESS": f"127.0.0.1:{cluster.port}"},
-    )
+    result = cluster.run(command(tmp_path / "run", num_steps=1))
     assert result.returncode == 0, result.stdout + result.stderr
     assert cluster.job("list").returncode == 0
     assert_all_gone(cluster.engines())

@@ -1,7 +1,6 @@
 """What `launch/plan.py` says a CPU run takes, against what its processes take."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 
 from lightrft_ray.config.load import load_config
 from lightrft_ray.driver.plan import make_plan
-from tests.integration.launching import ENTRY_POINT, ROOT, TIMEOUT, environment
+from tests.integration.launching import ENTRY_POINT, ROOT, run_program
 
 STEPS = 30
 WITHIN = 0.15
@@ -23,15 +22,7 @@ def test_each_role_takes_what_was_planned(name: str, tmp_path: Path) -> None:
     """The second of them has all roles."""
     config = CONFIGS / f"{name}.yaml"
     words = ["--config", str(config), "--output_dir", str(tmp_path / "run"), "--progress", "plain"]
-    result = subprocess.run(
-        [sys.executable, str(ENTRY_POINT), *words, "--num_steps", str(STEPS)],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-        cwd=ROOT,
-        env=environment(),
-    )
+    result = run_program([sys.executable, str(ENTRY_POINT), *words, "--num_steps", str(STEPS)])
     assert result.returncode == 0, result.stdout + result.stderr
     measured = json.loads((tmp_path / "run" / "summary.json").read_text())["peak_rss_mb_by_role"]
     planned = {

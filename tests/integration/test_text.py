@@ -1,6 +1,5 @@
 """The language-model path: launch/ppo_text.py as a user calls it, and what it leaves."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from lightrft_ray.data.processing import PromptEncoder
 from lightrft_ray.data.prompts import read_prompts
 from lightrft_ray.data.task_files import TaskFiles
 from lightrft_ray.models.actor_language import ActorLanguage
-from tests.integration.launching import ROOT, TIMEOUT, environment, metrics
+from tests.integration.launching import ROOT, metrics, run_program
 
 STEPS = 60
 
@@ -25,15 +24,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run of the embedded default."""
     folder = tmp_path_factory.mktemp("text") / "run"
     options = ["--output_dir", str(folder), "--num_steps", str(STEPS)]
-    result = subprocess.run(
-        [sys.executable, str(ROOT / "launch" / "ppo_text.py"), *options, "--progress", "plain"],
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT,
-        check=False,
-        cwd=ROOT,
-        env=environment(),
-    )
+    program = str(ROOT / "launch" / "ppo_text.py")
+    result = run_program([sys.executable, program, *options, "--progress", "plain"])
     assert result.returncode == 0, result.stdout + result.stderr
     return folder
 
