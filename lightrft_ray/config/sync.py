@@ -20,3 +20,8 @@ class SyncConfig(Section):
     """Seconds to wait for a publication."""
     canary_max_abs_diff: PositiveFloat = 1e-3
     """Log-prob gap of learner and generator past which the run stops (bfloat16: set it higher)."""
+
+    @property
+    def bucket_bytes(self) -> int:
+        """`bucket_mb` in bytes."""
+        return self.bucket_mb * 10**6

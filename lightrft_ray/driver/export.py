@@ -28,7 +28,6 @@ from lightrft_ray.workers.storage import FileEntry, Storage
 
 HF_FOLDER = "hf"
 """The Hugging Face folder within a checkpoint, where `save_hf_ckpt` asks for it."""
-_MB = 1_000_000
 
 
 def export_checkpoint(checkpoint: Checkpoint, output: Path, lora: LoraForm | None = None) -> None:
@@ -68,7 +67,7 @@ def _export(storage: Storage, config: RunConfig, output: Path, step: int, result
     if config.checkpoint.hf_lora == "adapter":
         adapted.save_pretrained(str(output))
     else:
-        weights = named_weights(model, config.sync.bucket_mb * _MB)
+        weights = named_weights(model, config.sync.bucket_bytes)
         model.save_pretrained(output, state_dict=full_state_dict(weights, keep=True))
     write_companions(resolved, output)
     (output / "README.md").write_text(model_card(config, step, results), encoding="utf-8")

@@ -143,7 +143,7 @@ class RoleEstimator:
         device: Device = "GPU" if place.actor_num_gpus_per_node else "CPU"
         scores = config.algorithm.old_log_probs == "learner"
         memory = self._trained("learner", device, self.policy, ranks, scores=scores)
-        bucket = max(config.sync.bucket_mb * _MB, self.policy.largest_tensor * self._itemsize)
+        bucket = max(config.sync.bucket_bytes, self.policy.largest_tensor * self._itemsize)
         in_turn = {**memory.in_turn, "publication": float(min(bucket, self.published_bytes))}
         host = self.published_bytes  # rank 0 puts all of it into its node's object store
         held = dict(memory.held)
@@ -215,7 +215,7 @@ class RoleEstimator:
             "libraries": self._libraries("generator", "GPU", shards),
             "weights": weights / shards,
             "working": _VLLM_WORKING,
-            "publication": min(float(config.sync.bucket_mb * _MB), published),
+            "publication": min(float(config.sync.bucket_bytes), published),
         }
         taken = self._hardware.gpu_gb * GB * rollout.vllm_gpu_memory_utilization
         held["KV cache"] = max(taken - sum(held.values()), 0.0)

@@ -60,8 +60,6 @@ from lightrft_ray.workers.weight_average import WeightAverage
 if TYPE_CHECKING:
     from lightrft_ray.workers.weight_sender import WeightSender
 
-_MB = 10**6
-
 
 @ray.remote(concurrency_groups={HEALTH: 1})  # type: ignore[call-overload]  # Ray's types lack it
 class PolicyLearner:
@@ -212,7 +210,7 @@ class PolicyLearner:
         A collective under ZeRO-3: all ranks must call it.
         """
         config = self._config
-        bucket_bytes = config.sync.bucket_mb * _MB
+        bucket_bytes = config.sync.bucket_bytes
         chosen = adapter_weights if config.sync.lora_sync == "adapter" else published_weights
         weights = chosen(self._model, bucket_bytes, torch_dtype(config.generator_dtype))
         if self._rank > 0:
@@ -258,7 +256,7 @@ class PolicyLearner:
         self._average.swap()
 
     def _write_checkpoint(self, folder: str) -> None:
-        weights = named_weights(self._model, self._config.sync.bucket_mb * _MB)
+        weights = named_weights(self._model, self._config.sync.bucket_bytes)
         state = full_state_dict(weights, keep=self._rank == 0)
         if self._rank == 0:
             self._model.save_pretrained(folder, state_dict=state)

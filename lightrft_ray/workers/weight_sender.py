@@ -26,8 +26,6 @@ from lightrft_ray.sync.policy_source import PolicySource
 from lightrft_ray.workers.actor_group import wait_for
 from lightrft_ray.workers.devices import torch_dtype
 
-_MB = 10**6
-
 
 class WeightSender:
     """Sends the policy's weights to a fixed set of generators."""
@@ -42,9 +40,7 @@ class WeightSender:
     ) -> None:
         """Meet the generators; rank 0 listens at `address`, where they come to with `nccl`."""
         self._client = GeneratorsClient(config, generators)
-        source = PolicySource(
-            model, config.sync.bucket_mb * _MB, torch_dtype(config.generator_dtype)
-        )
+        source = PolicySource(model, config.sync.bucket_bytes, torch_dtype(config.generator_dtype))
         self._engine: TrainerWeightTransferEngine = WeightTransferTrainerFactory.trainer_init(
             init_info(config, rank, address), client=self._client, source=source
         )
@@ -63,7 +59,7 @@ class WeightSender:
 
 def init_info(config: RunConfig, rank: int, address: tuple[str, int]) -> TrainerInitInfo:
     """How vLLM's trainer-side class of the run's transport is set up: packed in both cases."""
-    packed_bytes = config.sync.bucket_mb * _MB
+    packed_bytes = config.sync.bucket_bytes
     if config.sync.transport == "ipc":
         return IPCTrainerInitInfo(packed=True, packed_buffer_size_bytes=packed_bytes, rank=rank)
     rollout = config.rollout
